@@ -1,0 +1,182 @@
+# Makefile - the front door; Meson builds, tools/ checks, this file only puts them in order
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+PY := .venv/bin/python
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+# The environment's meson, ninja and linters before the machine's
+WITH_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
+LIST_FILES := git -c safe.directory='*' ls-files -co --exclude-standard
+FUZZ_SECONDS ?= 60
+
+# quiet NAME COMMAND...: the output goes to build/log/NAME.log and is shown only on failure
+quiet = mkdir -p build/log; quiet() { local log=build/log/$$1.log; shift; \
+	"$$@" >"$$log" 2>&1 || { local code=$$?; cat "$$log"; return $$code; }; }; quiet
+say = @printf '== %s\n' "$(1)"
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+# --- setting up -----------------------------------------------------------------------------
+
+# install-packages NAME: what the section "# make NAME:" of packages.txt names and Debian lacks
+define install-packages
+	@missing=; \
+	for package in $$(awk -v want='$(1):' '/^# make /{on = $$3 == want} !/^#/ && on {print $$1}' packages.txt); do \
+		dpkg-query -W -f '$${db:Status-Status}\n' "$$package" 2>/dev/null | grep -qx installed || \
+			missing="$$missing $$package"; \
+	done; \
+	if [ -n "$$missing" ]; then \
+		echo "== installing Debian packages:$$missing"; \
+		$(quiet) apt-update $(SUDO) apt-get update -q; \
+		$(quiet) apt-install $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -q \
+			--no-install-recommends -o DPkg::Lock::Timeout=300 $$missing; \
+	fi
+endef
+
+packages:
+	$(call install-packages,setup)
+
+packages-%:
+	$(call install-packages,$*)
+
+# A .venv is kept when it runs, was made here and by the python3 of today.
+IDENTITY := import sys; print(sys.base_prefix, sys.version)
+venv:
+	@want=$$($(PYTHON) -c '$(IDENTITY)'); \
+	have=$$($(PY) -c '$(IDENTITY)' 2>/dev/null || true); \
+	if [ "$$want" != "$$have" ] || ! $(PY) -m pip --version >/dev/null 2>&1 || \
+		! grep -qsF '$(CURDIR)/.venv/' .venv/bin/pip; then \
+		echo "== making .venv with $$($(PYTHON) --version)"; \
+		rm -rf .venv build; \
+		$(PYTHON) -m venv .venv; \
+	fi; \
+	if ! cmp -s requirements.txt .venv/requirements.installed; then \
+		echo "== installing Python packages from requirements.txt"; \
+		$(quiet) pip $(PY) -m pip install --no-deps --disable-pip-version-check -r requirements.txt; \
+		$(quiet) pip-check $(PY) -m pip check; \
+		rm -rf build/build.ninja build/wheel; \
+		cp requirements.txt .venv/requirements.installed; \
+	fi
+
+setup: packages build ## packages, .venv and build; a second run does only what changed
+
+build: venv ## compile and install into .venv what changed
+	@$(MAKE) -s compile .venv/installed
+
+compile:
+	@if [ ! -f build/build.ninja ]; then \
+		echo "== configuring"; \
+		$(WITH_VENV); rm -rf build/meson-private build/meson-info; \
+		$(quiet) configure meson setup build -Dtests=true; \
+	fi
+	$(call say,compiling)
+	@$(WITH_VENV); $(quiet) compile ninja --quiet -C build
+
+# The package as users get it: a release wheel, installed. Directories are listed too, so that a
+# removed file counts as a change.
+SOURCES := $(shell find src include cli python -name __pycache__ -prune -o -print) \
+	$(wildcard meson.build meson.options pyproject.toml README.md LICENSE)
+.venv/installed: $(SOURCES)
+	$(call say,installing millhead into .venv)
+	@$(WITH_VENV); $(quiet) install $(PY) -m pip install --no-build-isolation --no-deps \
+		--no-index --disable-pip-version-check . -Cbuild-dir=build/wheel
+	@touch $@
+
+# --- using ----------------------------------------------------------------------------------
+
+demo: setup ## the tour: a loader measured against torch's
+	@$(WITH_VENV); $(PY) examples/demo.py
+
+test: setup ## unit, command-line, Python and hygiene tests
+	@$(PY) tools/test
+
+bench: setup ## benchmarks; results in bench/
+	@$(WITH_VENV); $(PY) bench/run.py $(ARGS)
+
+wheel: packages venv ## a wheel in dist/
+	$(call say,building a wheel)
+	@$(WITH_VENV); $(quiet) wheel $(PY) -m pip wheel --no-build-isolation --no-deps --no-index \
+		--disable-pip-version-check -w dist . -Cbuild-dir=build/wheel
+	@ls dist/*.whl
+
+format: setup ## rewrite the sources in the project's format
+	@$(WITH_VENV); $(LIST_FILES) '*.c' '*.h' | xargs -r clang-format -i
+	@$(WITH_VENV); ruff check -q --fix .; ruff format -q .
+
+# --- checking more --------------------------------------------------------------------------
+
+check: test tidy asan tsan valgrind python-asan sabotage ## test, and all that follow
+	$(call say,every check passed)
+
+tidy: setup packages-check ## clang-tidy
+	$(call say,clang-tidy)
+	@$(LIST_FILES) 'src/*.c' 'cli/*.c' 'python/*.c' | \
+		xargs -r -P "$$(nproc)" -n 1 clang-tidy -p build --quiet \
+		--extra-arg=-Wno-unknown-warning-option 2> >(grep -Ev 'warnings? generated' >&2 || true)
+
+# sanitized DIRECTORY SANITIZERS: the C tests in a build of their own
+define sanitized
+	$(call say,C tests with -fsanitize=$(2))
+	@$(WITH_VENV); [ -f build/$(1)/build.ninja ] || $(quiet) $(1)-configure \
+		meson setup build/$(1) -Dtests=true -Dpython=false -Db_sanitize=$(2); \
+	$(quiet) $(1)-compile ninja --quiet -C build/$(1); \
+	meson test -C build/$(1) --no-rebuild --quiet --print-errorlogs --timeout-multiplier 4
+endef
+
+asan: export ASAN_OPTIONS := abort_on_error=1:detect_stack_use_after_return=1
+asan: export UBSAN_OPTIONS := halt_on_error=1:print_stacktrace=1
+asan: setup ## the C tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(call sanitized,asan,address$(comma)undefined)
+comma := ,
+
+tsan: export TSAN_OPTIONS := halt_on_error=1:second_deadlock_stack=1
+tsan: setup ## the C tests under ThreadSanitizer
+	$(call sanitized,tsan,thread)
+
+# Without the command's tests, which are shell scripts: the shell itself leaks.
+valgrind: setup packages-check ## the C tests under valgrind
+	$(call say,C tests under valgrind)
+	@$(WITH_VENV); meson test -C build --no-rebuild --quiet --print-errorlogs --logbase valgrind \
+		--timeout-multiplier 20 --no-suite cli --wrap 'valgrind -q --error-exitcode=99 --leak-check=full'
+
+# Leaks are not looked for here: the interpreter and torch keep memory until exit on purpose.
+python-asan: setup ## the Python tests with a sanitized extension module
+	$(call say,Python tests with -fsanitize=address$(comma)undefined)
+	@$(WITH_VENV); rm -rf build/python-asan/site; \
+	$(quiet) python-asan $(PY) -m pip install --no-build-isolation --no-deps --no-index \
+		--disable-pip-version-check --target build/python-asan/site . \
+		-Cbuild-dir=build/python-asan/build -Csetup-args=-Dbuildtype=debugoptimized \
+		-Csetup-args=-Db_sanitize=address$(comma)undefined
+	@$(WITH_VENV); LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+		PYTHONPATH="$(CURDIR)/build/python-asan/site" PYTHONMALLOC=malloc \
+		$(PY) -m pytest -q -p no:cacheprovider
+
+sabotage: setup ## one-line faults in the sources, each of which a test must catch
+	$(call say,sabotage)
+	@$(PY) tools/sabotage $(ARGS)
+
+fuzz: setup packages-fuzz ## every target of tests/fuzz for FUZZ_SECONDS seconds
+	@$(WITH_VENV); [ -f build/fuzz/build.ninja ] || $(quiet) fuzz-configure \
+		env CC=clang-19 meson setup build/fuzz -Dtests=true -Dfuzz=true -Dpython=false \
+		-Db_sanitize=address$(comma)undefined -Db_lundef=false; \
+	$(quiet) fuzz-compile ninja --quiet -C build/fuzz; \
+	for program in $$(find build/fuzz/tests/fuzz -maxdepth 1 -type f -name 'fuzz_*'); do \
+		name=$${program##*/fuzz_}; found=build/fuzz/corpus/$$name; mkdir -p "$$found"; \
+		echo "== fuzzing $$name for $(FUZZ_SECONDS) s"; \
+		$(quiet) "fuzz-$$name" "$$program" -max_total_time=$(FUZZ_SECONDS) -timeout=5 \
+			-rss_limit_mb=512 -artifact_prefix="$$found-" "$$found" "tests/fuzz/corpus/$$name"; \
+		tail -n 1 "build/log/fuzz-$$name.log"; \
+	done
+
+clean: ## remove everything that was built, and .venv
+	rm -rf build dist .venv
+
+.PHONY: help packages venv setup build compile demo test bench wheel format check tidy asan tsan \
+	valgrind python-asan sabotage fuzz clean

@@ -1,0 +1,31 @@
+/* cli.h - what the verbs of the command share
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef MILLHEAD_CLI_H
+#define MILLHEAD_CLI_H
+
+#include <millhead/millhead.h>
+
+/* Exit codes. */
+enum {
+    MH_CLI_OK = 0,
+    MH_CLI_FAILED = 1, /* the data or the run */
+    MH_CLI_USAGE = 2,  /* the command line or the configuration */
+};
+
+/* Writes one line "millhead: WHAT (WHERE): TO DO" to standard error, control characters replaced,
+ * and returns `code`. WHAT is the format. */
+int mh_cli_fail(int code, const char *where, const char *todo, const char *format, ...)
+    MH_PRINTF(4, 5);
+
+/* After getopt_long gave ':' or '?': says which option is wrong. The values of long options lie
+ * above 255. Returns MH_CLI_USAGE. */
+int mh_cli_bad_option(int answer, char *const *argv, const char *where, const char *todo);
+
+/* A whole number from `least` to MH_PLAN_MOST; MH_CLI_OK, or MH_CLI_USAGE with the reason said. */
+int mh_cli_number(int *out, const char *text, int least, const char *option, const char *where);
+
+/* `millhead plan`; argv[0] is the verb. Returns the exit code. */
+int mh_cmd_plan(int argc, char **argv);
+
+#endif

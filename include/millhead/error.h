@@ -1,0 +1,64 @@
+/* error.h - status codes and the error struct every fallible call fills
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef MILLHEAD_ERROR_H
+#define MILLHEAD_ERROR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define MH_API __attribute__((visibility("default")))
+#define MH_MUST_CHECK __attribute__((warn_unused_result))
+#define MH_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#else
+#define MH_API
+#define MH_MUST_CHECK
+#define MH_PRINTF(text, first)
+#endif
+
+/* One list: code, name as users see it, Python exception. MH_END is a status, not an error. */
+#define MH_STATUS_LIST(X)                                                                          \
+    X(MH_OK, "ok", "")                                                                             \
+    X(MH_END, "end", "StopIteration")                                                              \
+    X(MH_ERR_INVALID, "invalid argument", "ValueError")                                            \
+    X(MH_ERR_NOT_FOUND, "not found", "FileNotFoundError")                                          \
+    X(MH_ERR_NOMEM, "out of memory", "MemoryError")                                                \
+    X(MH_ERR_IO, "input or output failed", "OSError")                                              \
+    X(MH_ERR_CORRUPT, "corrupt data", "Error")                                                     \
+    X(MH_ERR_UNSUPPORTED, "not supported", "Error")                                                \
+    X(MH_ERR_CLOSED, "closed", "Error")                                                            \
+    X(MH_ERR_FORKED, "used after a fork", "Error")                                                 \
+    X(MH_ERR_TIMEOUT, "timed out", "TimeoutError")                                                 \
+    X(MH_ERR_INTERNAL, "internal error", "Error")
+
+typedef enum mh_status {
+#define MH_STATUS_ENUM(code, name, exception) code,
+    MH_STATUS_LIST(MH_STATUS_ENUM)
+#undef MH_STATUS_ENUM
+        MH_STATUS_COUNT
+} mh_status;
+
+/* Owned by the caller, passed as the last argument, copied by value; NULL is always allowed.
+ * The function that detects a failure writes the message; callers pass it on or prefix the place.
+ */
+typedef struct mh_error {
+    mh_status code;
+    int sys_errno; /* errno at the failure, or 0 */
+    char message[512];
+} mh_error;
+
+/* The status as users see it ("out of memory"); never NULL, any value accepted. Any thread. */
+MH_API const char *mh_status_name(mh_status status);
+
+/* The Python exception a status becomes ("MemoryError"); never NULL. Any thread. */
+MH_API const char *mh_status_exception(mh_status status);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,51 @@
+/* plan.h - pure functions that answer "how many?" before anything runs
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef MILLHEAD_PLAN_H
+#define MILLHEAD_PLAN_H
+
+#include <millhead/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The largest number any field of mh_plan_cpus_options may have. */
+#define MH_PLAN_MOST 1000000
+
+typedef struct mh_plan_cpus_options {
+    size_t struct_size; /* set by mh_plan_cpus_options_init */
+    int cpus;           /* 0: the CPUs this process may use (affinity and cgroup quota) */
+    int gpus;           /* 0 counts as one consumer */
+    int ranks;          /* training processes on the machine; 0: one per GPU, at least one */
+} mh_plan_cpus_options;
+
+typedef struct mh_plan_cpus {
+    int cpus;            /* as given, or as found */
+    int gpus;            /* as given */
+    int ranks;           /* as given, or as derived */
+    int reserved;        /* CPUs kept for the training processes */
+    int workers_per_gpu; /* loader workers for each GPU (or for the one consumer) */
+    int total;           /* workers on the whole machine */
+} mh_plan_cpus;
+
+/* Fills *options with defaults. Any thread. */
+MH_API void mh_plan_cpus_options_init(mh_plan_cpus_options *options);
+
+/* Splits CPUs between training processes and loader workers: with G GPUs (at least one consumer)
+ * 2*G CPUs are reserved where there are 4*G or more, else G; the rest is shared evenly between the
+ * GPUs, at least one worker each.
+ * More ranks than GPUs: every rank needs CPUs of its own, so `ranks` takes the place of G in the
+ * reservation; the rest is still shared between the GPUs, with at least one worker for every rank.
+ * A rank's own share is total / ranks. Fewer ranks than GPUs change nothing: a GPU has to be fed
+ * whichever process drives it. *out is untouched on failure. Any thread.
+ * Errors: MH_ERR_INVALID for NULL, a number below 0 or above MH_PLAN_MOST, or a struct_size of
+ * another version. */
+MH_API MH_MUST_CHECK mh_status mh_plan_cpus_make(mh_plan_cpus *out,
+                                                 const mh_plan_cpus_options *options,
+                                                 mh_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,402 @@
+/* _collate.c - samples to a batch: torch's default_collate for the types it is mostly given
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Handles numbers, numpy arrays and scalars, tensors, and exact dicts, lists, tuples and named
+ * tuples of them, where all samples agree in type and shape. Everything else is declined, not
+ * guessed at: torch's own code then collates, or raises the error its users know.
+ *
+ * All samples are complete before the first is read, because a dataset that hands out one buffer
+ * again and again gives torch its last contents in every row, and so must we.
+ */
+#include "_module.h"
+#include "base/error.h"
+#include "sys/clock.h"
+
+#include <string.h>
+
+typedef PyObject *const *items;
+
+static PyObject *collate(mh_sink *sink, items samples, Py_ssize_t count);
+
+static PyObject *decline(mh_sink *sink)
+{
+    sink->declined = true;
+    return NULL;
+}
+
+static bool all_of_type(items samples, Py_ssize_t count, PyTypeObject *type)
+{
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (!Py_IS_TYPE(samples[i], type))
+            return false;
+    return true;
+}
+
+/* Memory for a leaf, and what stands for it in the structure: a tensor, or None in a slot. */
+static PyObject *leaf_memory(mh_sink *sink, mh_leaf *leaf, uint8_t **out_data)
+{
+    mh_error err;
+    void *data;
+    if (!sink->slot) {
+        if (mh_leaf_measure(&leaf->bytes, leaf->type_bits, leaf->shape, leaf->dims, &err) != MH_OK)
+            return decline(sink);
+        PyObject *tensor = mh_tensor_new(sink->module, leaf, &data);
+        *out_data = data;
+        sink->copied_bytes += leaf->bytes;
+        return tensor;
+    }
+    if (sink->leaf_count == 64 || mh_leaf_place(leaf, &sink->end, sink->slot_bytes, &err) != MH_OK)
+        return decline(sink);
+    sink->leaves[sink->leaf_count++] = *leaf;
+    sink->copied_bytes += leaf->bytes;
+    *out_data = sink->slot + leaf->offset;
+    return Py_NewRef(Py_None);
+}
+
+/* --- Python numbers --- */
+
+static PyObject *collate_numbers(mh_sink *sink, items samples, Py_ssize_t count)
+{
+    uint8_t *data;
+    PyTypeObject *type = Py_TYPE(samples[0]);
+    mh_leaf leaf = {.dims = 1, .shape = {count}, .type_code = 0, .type_bits = 64};
+    if (type == &PyBool_Type)
+        leaf.type_code = 6, leaf.type_bits = 8;
+    else if (type == &PyFloat_Type)
+        leaf.type_code = 2;
+    if (!all_of_type(samples, count, type))
+        return decline(sink); /* [1, 2.5] is float32, [2.5, 1] float64: torch knows */
+    PyObject *result = leaf_memory(sink, &leaf, &data);
+    for (Py_ssize_t i = 0; result && i < count; i++) {
+        if (type == &PyBool_Type) {
+            data[i] = samples[i] == Py_True;
+        } else if (type == &PyFloat_Type) {
+            ((double *)(void *)data)[i] = PyFloat_AsDouble(samples[i]);
+        } else {
+            int overflow;
+            ((int64_t *)(void *)data)[i] = PyLong_AsLongLongAndOverflow(samples[i], &overflow);
+            if (overflow) {
+                Py_DECREF(result);
+                return decline(sink);
+            }
+        }
+    }
+    return result;
+}
+
+/* --- tensors --- */
+
+static PyObject *rows_of(const mh_sink *sink, items samples, Py_ssize_t count)
+{
+    if (samples == sink->items) /* the samples themselves: the list that holds them will do */
+        return Py_NewRef(sink->list);
+    PyObject *rows = PyTuple_New(count);
+    for (Py_ssize_t i = 0; rows && i < count; i++)
+        PyTuple_SetItem(rows, i, Py_NewRef(samples[i]));
+    return rows;
+}
+
+static PyObject *stack(const mh_sink *sink, items samples, Py_ssize_t count, PyObject *out)
+{
+    PyObject *stacked = NULL;
+    PyObject *rows = rows_of(sink, samples, count);
+    PyObject *arguments = rows ? PyTuple_Pack(1, rows) : NULL;
+    PyObject *keywords = out ? PyDict_New() : NULL;
+    if (arguments && !out)
+        stacked = PyObject_CallObject(sink->module->stack, arguments);
+    else if (arguments && keywords && PyDict_SetItem(keywords, sink->module->name_out, out) == 0)
+        stacked = PyObject_Call(sink->module->stack, arguments, keywords);
+    Py_XDECREF(keywords);
+    Py_XDECREF(arguments);
+    Py_XDECREF(rows);
+    return stacked;
+}
+
+/* torch.stack does the copying: it knows conjugate and negative views, strides, mixed types and
+ * gradients, and with out= it does in our slot exactly what torch's workers do in shared memory. */
+static PyObject *collate_tensors(mh_sink *sink, items samples, Py_ssize_t count)
+{
+    uint8_t *data;
+    mh_dl_tensor view;
+    const mh_module *module = sink->module;
+    if (!all_of_type(samples, count, module->tensor_type) ||
+        !mh_tensor_read(module, samples[0], &view) || view.device_type != MH_DLPACK_CPU ||
+        view.type_lanes != 1 || view.ndim >= MH_LEAF_DIMS)
+        return decline(sink);
+    mh_leaf leaf = {.type_code = view.type_code,
+                    .type_bits = view.type_bits,
+                    .dims = (uint16_t)(view.ndim + 1),
+                    .shape = {count}};
+    for (int i = 0; i < view.ndim; i++)
+        leaf.shape[i + 1] = view.shape[i];
+    if (!sink->slot) {
+        PyObject *stacked = stack(sink, samples, count, NULL);
+        return stacked ? stacked : decline(sink);
+    }
+    mh_error err;
+    PyObject *result = leaf_memory(sink, &leaf, &data);
+    if (!result)
+        return NULL;
+    if (mh_leaf_check(&leaf, sink->slot_bytes, &err) != MH_OK) {
+        Py_DECREF(result);
+        return decline(sink);
+    }
+    PyObject *out = mh_tensor_over(module, &leaf, data, NULL);
+    PyObject *stacked = out ? stack(sink, samples, count, out) : NULL;
+    Py_XDECREF(out);
+    if (!stacked) {
+        Py_DECREF(result);
+        return decline(sink);
+    }
+    Py_DECREF(stacked);
+    return result;
+}
+
+/* --- numpy --- */
+
+/* numpy's buffer formats that torch knows too. False for the rest: other byte orders, strings,
+ * dates, structures, long doubles. */
+static bool format_known(const Py_buffer *view, mh_leaf *leaf)
+{
+    static const char ints[] = "bhilq";
+    static const char uints[] = "BHILQ";
+    const char *format = view->format ? view->format : "B";
+    bool complex_number = format[0] == 'Z';
+    char kind = format[complex_number];
+    if (kind == 0 || format[complex_number + 1] != 0 || view->itemsize > 16)
+        return false;
+    leaf->type_bits = (uint8_t)(view->itemsize * 8);
+    if (complex_number)
+        leaf->type_code = 5;
+    else if (kind == '?')
+        leaf->type_code = 6;
+    else if (strchr(ints, kind))
+        leaf->type_code = 0;
+    else if (strchr(uints, kind))
+        leaf->type_code = 1;
+    else
+        leaf->type_code = 2;
+    return strchr(complex_number ? "fd" : "?bhilqBHILQefd", kind) != NULL;
+}
+
+/* Torch refuses negative strides and strides that split an element; neither is ours to accept. */
+static bool strides_usable(const Py_buffer *view)
+{
+    for (int i = 0; i < view->ndim; i++)
+        if (view->strides && (view->strides[i] < 0 || view->strides[i] % view->itemsize))
+            return false;
+    return true;
+}
+
+static bool same_shape(const Py_buffer *view, const mh_leaf *leaf)
+{
+    mh_leaf own;
+    if (!format_known(view, &own) || own.type_code != leaf->type_code ||
+        own.type_bits != leaf->type_bits || view->ndim + 1 != leaf->dims || !strides_usable(view))
+        return false;
+    for (int i = 0; i < view->ndim; i++)
+        if (view->shape[i] != leaf->shape[i + 1])
+            return false;
+    return true;
+}
+
+static void copy_strided(uint8_t **to, const uint8_t *from, const Py_buffer *view, int dim)
+{
+    if (dim == view->ndim) {
+        memcpy(*to, from, (size_t)view->itemsize);
+        *to += view->itemsize;
+        return;
+    }
+    for (Py_ssize_t i = 0; i < view->shape[dim]; i++)
+        copy_strided(to, from + i * view->strides[dim], view, dim + 1);
+}
+
+static bool copy_row(uint8_t *to, PyObject *sample, const mh_leaf *leaf, size_t row_bytes)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(sample, &view, PyBUF_FULL_RO) < 0) {
+        PyErr_Clear();
+        return false;
+    }
+    bool same = same_shape(&view, leaf);
+    if (same && PyBuffer_IsContiguous(&view, 'C'))
+        memcpy(to, view.buf, row_bytes);
+    else if (same)
+        copy_strided(&to, view.buf, &view, 0);
+    PyBuffer_Release(&view);
+    return same;
+}
+
+/* Arrays of one shape, or scalars of one type: both offer a buffer, a scalar's without dimensions.
+ */
+static PyObject *collate_buffers(mh_sink *sink, items samples, Py_ssize_t count)
+{
+    Py_buffer view;
+    uint8_t *data;
+    mh_leaf leaf = {.shape = {count}};
+    if (!all_of_type(samples, count, Py_TYPE(samples[0])))
+        return decline(sink);
+    if (PyObject_GetBuffer(samples[0], &view, PyBUF_FULL_RO) < 0) {
+        PyErr_Clear();
+        return decline(sink);
+    }
+    bool known = format_known(&view, &leaf) && view.ndim < MH_LEAF_DIMS;
+    leaf.dims = (uint16_t)(view.ndim + 1);
+    for (int i = 0; known && i < view.ndim; i++)
+        leaf.shape[i + 1] = view.shape[i];
+    PyBuffer_Release(&view);
+    if (!known)
+        return decline(sink);
+    PyObject *result = leaf_memory(sink, &leaf, &data);
+    size_t row_bytes = (size_t)leaf.bytes / (size_t)count;
+    for (Py_ssize_t i = 0; result && i < count; i++) {
+        if (!copy_row(data + (size_t)i * row_bytes, samples[i], &leaf, row_bytes)) {
+            Py_DECREF(result);
+            return decline(sink);
+        }
+    }
+    return result;
+}
+
+/* --- containers --- */
+
+/* Column `at` of the samples, as strong references: other threads may change a list under us. */
+static bool take_column(items samples, Py_ssize_t count, PyObject *key, Py_ssize_t at,
+                        PyObject **column)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *value;
+        if (key)
+            value = PyDict_GetItemWithError(samples[i], key);
+        else if (PyList_Check(samples[i]))
+            value = PyList_GetItem(samples[i], at);
+        else
+            value = PyTuple_GetItem(samples[i], at);
+        if (!value) {
+            while (i-- > 0)
+                Py_DECREF(column[i]);
+            return false;
+        }
+        column[i] = Py_NewRef(value);
+    }
+    return true;
+}
+
+static PyObject *collate_column(mh_sink *sink, items samples, Py_ssize_t count, PyObject *key,
+                                Py_ssize_t at)
+{
+    PyObject **column = PyMem_Malloc((size_t)count * sizeof *column);
+    if (!column)
+        return PyErr_NoMemory();
+    PyObject *result = NULL;
+    if (take_column(samples, count, key, at, column)) {
+        result = collate(sink, column, count);
+        for (Py_ssize_t i = 0; i < count; i++)
+            Py_DECREF(column[i]);
+    } else {
+        decline(sink);
+    }
+    PyMem_Free(column);
+    return result;
+}
+
+static PyObject *collate_dicts(mh_sink *sink, items samples, Py_ssize_t count)
+{
+    PyObject *key;
+    PyObject *value;
+    Py_ssize_t at = 0;
+    if (!all_of_type(samples, count, &PyDict_Type))
+        return decline(sink);
+    PyObject *batch = PyDict_New();
+    while (batch && PyDict_Next(samples[0], &at, &key, &value)) {
+        PyObject *child = collate_column(sink, samples, count, key, 0);
+        if (!child || PyDict_SetItem(batch, key, child) < 0)
+            Py_CLEAR(batch);
+        Py_XDECREF(child);
+    }
+    return batch;
+}
+
+/* Lists and tuples become lists, named tuples their own type. */
+static PyObject *collate_sequences(mh_sink *sink, items samples, Py_ssize_t count, bool named)
+{
+    Py_ssize_t length = PySequence_Size(samples[0]);
+    if (!all_of_type(samples, count, Py_TYPE(samples[0])))
+        return decline(sink);
+    for (Py_ssize_t i = 1; i < count; i++)
+        if (PySequence_Size(samples[i]) != length)
+            return decline(sink);
+    PyObject *batch = named ? PyTuple_New(length) : PyList_New(length);
+    for (Py_ssize_t i = 0; batch && i < length; i++) {
+        PyObject *child = collate_column(sink, samples, count, NULL, i);
+        if (!child)
+            Py_CLEAR(batch);
+        else if (named)
+            PyTuple_SetItem(batch, i, child);
+        else
+            PyList_SetItem(batch, i, child);
+    }
+    if (!batch || !named)
+        return batch;
+    PyObject *own = PyObject_CallObject((PyObject *)Py_TYPE(samples[0]), batch);
+    Py_DECREF(batch);
+    return own ? own : decline(sink);
+}
+
+static PyObject *collate(mh_sink *sink, items samples, Py_ssize_t count)
+{
+    const mh_module *module = sink->module;
+    PyObject *first = samples[0];
+    PyTypeObject *type = Py_TYPE(first);
+    if (type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type)
+        return collate_numbers(sink, samples, count);
+    if (type == module->tensor_type)
+        return collate_tensors(sink, samples, count);
+    if (type == module->array_type)
+        return collate_buffers(sink, samples, count);
+    if (Py_EnterRecursiveCall(" in a sample"))
+        return NULL;
+    PyObject *batch;
+    if (type == &PyDict_Type)
+        batch = collate_dicts(sink, samples, count);
+    else if (type == &PyList_Type || type == &PyTuple_Type)
+        batch = collate_sequences(sink, samples, count, false);
+    else if (mh_is_named_tuple(module, first))
+        batch = collate_sequences(sink, samples, count, true);
+    else if (PyObject_IsInstance(first, module->scalar_types) == 1)
+        batch = collate_buffers(sink, samples, count);
+    else
+        batch = decline(sink);
+    Py_LeaveRecursiveCall();
+    return batch;
+}
+
+/* The samples as an array of strong references: others may change the list meanwhile. */
+static PyObject **hold_items(PyObject *list, Py_ssize_t count)
+{
+    PyObject **held = PyMem_Malloc((size_t)count * sizeof *held);
+    for (Py_ssize_t i = 0; held && i < count; i++)
+        held[i] = Py_NewRef(PyList_GetItem(list, i));
+    return held;
+}
+
+PyObject *mh_collate(mh_sink *sink, PyObject *samples)
+{
+    Py_ssize_t count = PyList_Check(samples) ? PyList_Size(samples) : 0;
+    if (count == 0 || !sink->module->dlpack)
+        return decline(sink);
+    PyObject **held = hold_items(samples, count);
+    if (!held)
+        return PyErr_NoMemory();
+    sink->list = samples;
+    sink->items = held;
+    PyObject *batch = collate(sink, held, count);
+    for (Py_ssize_t i = 0; i < count; i++)
+        Py_DECREF(held[i]);
+    PyMem_Free(held);
+    if (!batch && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear(); /* whatever it was, torch's own attempt says it in torch's words */
+        sink->declined = true;
+    }
+    return batch;
+}

@@ -1,0 +1,369 @@
+/* _core.c - the extension module: translation between Python and the C core, nothing more
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "_module.h"
+#include "base/error.h"
+#include "sys/cpu.h"
+#include "sys/memory.h"
+#include "sys/process.h"
+#include "sys/stopwatch.h"
+#include "workers/control.h"
+
+#include <millhead/millhead.h>
+#include <string.h>
+
+/* --- errors --- */
+
+mh_module *mh_module_of(PyObject *self)
+{
+    return PyType_GetModuleState(Py_TYPE(self));
+}
+
+PyObject *mh_raise(const mh_module *module, const mh_error *err)
+{
+    switch (err->code) {
+    case MH_ERR_INVALID:
+        PyErr_SetString(PyExc_ValueError, err->message);
+        break;
+    case MH_ERR_NOMEM:
+        PyErr_SetString(PyExc_MemoryError, err->message);
+        break;
+    case MH_ERR_NOT_FOUND:
+        PyErr_SetString(PyExc_FileNotFoundError, err->message);
+        break;
+    case MH_ERR_TIMEOUT:
+        PyErr_SetString(PyExc_TimeoutError, err->message);
+        break;
+    case MH_ERR_IO: {
+        PyObject *arguments = Py_BuildValue("(is)", err->sys_errno, err->message);
+        if (arguments)
+            PyErr_SetObject(PyExc_OSError, arguments);
+        Py_XDECREF(arguments);
+        break;
+    }
+    default:
+        PyErr_SetString(module->error, err->message);
+    }
+    return NULL;
+}
+
+/* --- Pool --- */
+
+typedef struct pool_object {
+    PyObject ob_base;
+    mh_pool *pool;
+} pool_object;
+
+mh_pool *mh_pool_of(PyObject *pool)
+{
+    return ((pool_object *)pool)->pool;
+}
+
+static PyObject *pool_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    static char *names[] = {"budget", NULL};
+    unsigned long long budget;
+    mh_error err;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "K:Pool", names, &budget))
+        return NULL;
+    pool_object *self = (pool_object *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (self && mh_pool_open(&self->pool, budget, &err) != MH_OK) {
+        mh_raise(PyType_GetModuleState(type), &err);
+        Py_CLEAR(self);
+    }
+    return (PyObject *)self;
+}
+
+static void pool_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    mh_pool_unref(mh_pool_of(self));
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyObject *pool_freeze_held(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    mh_pool_freeze_held(mh_pool_of(self));
+    Py_RETURN_NONE;
+}
+
+static PyObject *pool_stats(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    mh_pool_stats stats;
+    mh_pool_stats_read(mh_pool_of(self), &stats);
+    return Py_BuildValue("{s:I,s:K,s:I,s:I}", "count", stats.slots, "bytes",
+                         (unsigned long long)stats.bytes, "held", stats.held, "frozen",
+                         stats.frozen);
+}
+
+static PyMethodDef pool_methods[] = {
+    {"freeze_held", pool_freeze_held, METH_NOARGS,
+     "Never reuse the slots that tensors point into now: the user is about to fork."},
+    {"stats", pool_stats, METH_NOARGS, "Slots: count, bytes, held, frozen."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot pool_slots[] = {
+    {Py_tp_doc, "Pool(budget): shared memory that batches live in; at most budget bytes."},
+    {Py_tp_new, pool_new},
+    {Py_tp_dealloc, pool_dealloc},
+    {Py_tp_methods, pool_methods},
+    {0, NULL},
+};
+
+PyType_Spec mh_pool_spec = {
+    .name = "millhead._core.Pool",
+    .basicsize = sizeof(pool_object),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = pool_slots,
+};
+
+/* --- functions --- */
+
+static void replace(PyObject **place, PyObject *value)
+{
+    PyObject *old = *place;
+    *place = Py_NewRef(value);
+    Py_XDECREF(old);
+}
+
+static PyObject *core_bind_torch(PyObject *self, PyObject *arguments)
+{
+    mh_module *module = PyModule_GetState(self);
+    PyObject *tensor;
+    PyObject *stack;
+    PyObject *empty;
+    PyObject *dtypes;
+    PyObject *array;
+    PyObject *scalars;
+    PyObject *capsule;
+    if (!PyArg_ParseTuple(arguments, "OOOO!OO!O:bind_torch", &tensor, &stack, &empty, &PyDict_Type,
+                          &dtypes, &array, &PyTuple_Type, &scalars, &capsule))
+        return NULL;
+    const mh_dl_exchange *table = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    if (!table)
+        return NULL;
+    if (table->version_major != MH_DLPACK_MAJOR || !table->tensor_from_object)
+        return PyErr_Format(module->error, "torch's DLPack table has version %u.%u, not 1.x",
+                            table->version_major, table->version_minor);
+    replace((PyObject **)&module->tensor_type, tensor);
+    replace((PyObject **)&module->array_type, array); /* None, without numpy, matches no type */
+    replace(&module->scalar_types, scalars);
+    replace(&module->stack, stack);
+    replace(&module->empty, empty);
+    replace(&module->dtypes, dtypes);
+    module->dlpack = table;
+    Py_RETURN_NONE;
+}
+
+static int fetch_all(PyObject *dataset, PyObject *indices, PyObject *samples, mh_meter *meter)
+{
+    mh_stopwatch watch = mh_stopwatch_start();
+    for (Py_ssize_t i = 0; i < PyList_Size(indices); i++) {
+        PyObject *index = Py_NewRef(PyList_GetItem(indices, i));
+        PyObject *sample = PyObject_GetItem(dataset, index);
+        uint64_t long_ns = mh_stopwatch_lap(&watch);
+        if (sample && long_ns)
+            mh_meter_offer(meter, long_ns, index, -1);
+        Py_DECREF(index);
+        int status = sample ? PyList_Append(samples, sample) : -1;
+        Py_XDECREF(sample);
+        if (status < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static PyObject *core_fetch(PyObject *self, PyObject *arguments)
+{
+    mh_module *module = PyModule_GetState(self);
+    PyObject *dataset;
+    PyObject *indices;
+    PyObject *samples;
+    PyObject *meter;
+    if (!PyArg_ParseTuple(arguments, "OO!O!O!:fetch", &dataset, &PyList_Type, &indices,
+                          &PyList_Type, &samples, module->meter_type, &meter) ||
+        fetch_all(dataset, indices, samples, (mh_meter *)meter) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *core_collate(PyObject *self, PyObject *samples)
+{
+    mh_sink sink = {.module = PyModule_GetState(self)};
+    PyObject *batch = mh_collate(&sink, samples);
+    if (!batch && sink.declined && !PyErr_Occurred())
+        Py_RETURN_NOTIMPLEMENTED;
+    return batch;
+}
+
+static PyObject *core_cpus(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    return PyLong_FromLong(mh_cpu_allowed(""));
+}
+
+static PyObject *core_memory(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    mh_memory_room room;
+    mh_memory_room_read(&room, "");
+    return Py_BuildValue("KK", (unsigned long long)room.total_bytes,
+                         (unsigned long long)room.available_bytes);
+}
+
+static PyObject *core_process_open(PyObject *self, PyObject *argument)
+{
+    mh_error err;
+    int fd;
+    int pid = (int)PyLong_AsLong(argument);
+    if (PyErr_Occurred())
+        return NULL;
+    if (mh_process_open(&fd, pid, &err) != MH_OK)
+        return mh_raise(PyModule_GetState(self), &err);
+    return PyLong_FromLong(fd);
+}
+
+static PyObject *core_process_ended(PyObject *self, PyObject *argument)
+{
+    (void)self;
+    int fd = (int)PyLong_AsLong(argument);
+    if (PyErr_Occurred())
+        return NULL;
+    return PyBool_FromLong(mh_process_ended(fd));
+}
+
+static PyObject *core_exit_with(PyObject *self, PyObject *argument)
+{
+    mh_error err;
+    int fd = (int)PyLong_AsLong(argument);
+    if (PyErr_Occurred())
+        return NULL;
+    if (mh_process_exit_with(fd, 1, &err) != MH_OK)
+        return mh_raise(PyModule_GetState(self), &err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *core_arm_point(PyObject *self, PyObject *arguments)
+{
+    mh_error err;
+    const char *text;
+    if (!PyArg_ParseTuple(arguments, "s:arm_point", &text))
+        return NULL;
+    if (mh_point_arm(text, &err) != MH_OK)
+        return mh_raise(PyModule_GetState(self), &err);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef core_functions[] = {
+    {"bind_torch", core_bind_torch, METH_VARARGS,
+     "bind_torch(Tensor, stack, empty, dtypes, ndarray, scalars, table): make torch "
+     "known."},
+    {"fetch", core_fetch, METH_VARARGS,
+     "fetch(dataset, indices, samples, meter): append dataset[i] for each index to samples."},
+    {"collate", core_collate, METH_O,
+     "default_collate of a list of samples, or NotImplemented where torch must do it."},
+    {"cpus", core_cpus, METH_NOARGS, "CPUs this process may use: affinity and cgroup quota."},
+    {"memory", core_memory, METH_NOARGS, "(total, available) bytes under machine and cgroup."},
+    {"process_open", core_process_open, METH_O, "A descriptor that tells when a process ends."},
+    {"process_ended", core_process_ended, METH_O, "Whether the process behind it has ended."},
+    {"exit_with", core_exit_with, METH_O, "End this process when the one behind it ends."},
+    {"arm_point", core_arm_point, METH_VARARGS,
+     "For tests: raise a signal where a queue entry changes its state, 'NAME:NTH:SIGNAL'."},
+    {NULL, NULL, 0, NULL},
+};
+
+/* --- the module --- */
+
+static PyTypeObject *add_type(PyObject *self, PyType_Spec *spec)
+{
+    PyObject *type = PyType_FromModuleAndSpec(self, spec, NULL);
+    if (type && PyModule_AddType(self, (PyTypeObject *)type) < 0)
+        Py_CLEAR(type);
+    return (PyTypeObject *)type;
+}
+
+static int core_exec(PyObject *self)
+{
+    mh_module *module = PyModule_GetState(self);
+    module->error = PyErr_NewExceptionWithDoc("millhead.Error", "An error of millhead's engine.",
+                                              PyExc_RuntimeError, NULL);
+    module->name_out = PyUnicode_InternFromString("out");
+    module->name_dtype = PyUnicode_InternFromString("dtype");
+    module->name_fields = PyUnicode_InternFromString("_fields");
+    if (!module->error || !module->name_out || !module->name_dtype || !module->name_fields)
+        return -1;
+    if (PyModule_AddObjectRef(self, "Error", module->error) < 0 ||
+        PyModule_AddStringConstant(self, "__version__", mh_version()) < 0)
+        return -1;
+    module->pool_type = add_type(self, &mh_pool_spec);
+    module->meter_type = add_type(self, &mh_meter_spec);
+    module->channel_type = add_type(self, &mh_channel_spec);
+    module->station_type = add_type(self, &mh_station_spec);
+    return module->pool_type && module->meter_type && module->channel_type && module->station_type
+               ? 0
+               : -1;
+}
+
+static int core_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    mh_module *module = PyModule_GetState(self);
+    Py_VISIT(module->error);
+    Py_VISIT(module->pool_type);
+    Py_VISIT(module->meter_type);
+    Py_VISIT(module->channel_type);
+    Py_VISIT(module->station_type);
+    Py_VISIT(module->tensor_type);
+    Py_VISIT(module->array_type);
+    Py_VISIT(module->scalar_types);
+    Py_VISIT(module->stack);
+    Py_VISIT(module->empty);
+    Py_VISIT(module->dtypes);
+    return 0;
+}
+
+static int core_clear(PyObject *self)
+{
+    mh_module *module = PyModule_GetState(self);
+    Py_CLEAR(module->error);
+    Py_CLEAR(module->pool_type);
+    Py_CLEAR(module->meter_type);
+    Py_CLEAR(module->channel_type);
+    Py_CLEAR(module->station_type);
+    Py_CLEAR(module->tensor_type);
+    Py_CLEAR(module->array_type);
+    Py_CLEAR(module->scalar_types);
+    Py_CLEAR(module->stack);
+    Py_CLEAR(module->empty);
+    Py_CLEAR(module->dtypes);
+    Py_CLEAR(module->name_out);
+    Py_CLEAR(module->name_dtype);
+    Py_CLEAR(module->name_fields);
+    return 0;
+}
+
+static void core_free(void *self)
+{
+    core_clear(self);
+}
+
+static PyModuleDef_Slot core_slots[] = {
+    {Py_mod_exec, core_exec},
+    {0, NULL},
+};
+
+struct PyModuleDef mh_module_def = {
+    PyModuleDef_HEAD_INIT,       .m_name = "_core",           .m_doc = "millhead's C core.",
+    .m_size = sizeof(mh_module), .m_methods = core_functions, .m_slots = core_slots,
+    .m_traverse = core_traverse, .m_clear = core_clear,       .m_free = core_free,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    return PyModuleDef_Init(&mh_module_def);
+}

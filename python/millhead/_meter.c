@@ -1,0 +1,128 @@
+/* _meter.c - how long the consumer waited, and which samples were slowest
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "_module.h"
+
+#include <string.h>
+
+void mh_meter_offer(mh_meter *meter, uint64_t ns, PyObject *index, int worker)
+{
+    if (meter->slow_count == MH_SLOWEST && ns <= meter->slowest[MH_SLOWEST - 1].ns)
+        return;
+    int at = meter->slow_count;
+    if (at == MH_SLOWEST)
+        Py_DECREF(meter->slowest[--at].index);
+    else
+        meter->slow_count++;
+    for (; at > 0 && meter->slowest[at - 1].ns < ns; at--)
+        meter->slowest[at] = meter->slowest[at - 1];
+    meter->slowest[at] = (mh_slow_sample){ns, Py_NewRef(index), worker};
+}
+
+static PyObject *meter_add_wait(PyObject *self, PyObject *argument)
+{
+    unsigned long long ns = PyLong_AsUnsignedLongLong(argument);
+    if (PyErr_Occurred())
+        return NULL;
+    mh_histogram_add(&((mh_meter *)self)->wait, ns);
+    Py_RETURN_NONE;
+}
+
+static PyObject *meter_offer(PyObject *self, PyObject *arguments)
+{
+    unsigned long long ns;
+    PyObject *index;
+    int worker;
+    if (!PyArg_ParseTuple(arguments, "KOi:offer", &ns, &index, &worker))
+        return NULL;
+    mh_meter_offer((mh_meter *)self, ns, index, worker);
+    Py_RETURN_NONE;
+}
+
+static PyObject *meter_wait_ms(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    const mh_histogram *wait = &((mh_meter *)self)->wait;
+    double total = (double)wait->total / 1e6;
+    return Py_BuildValue("{s:K,s:d,s:d,s:d,s:d,s:d}", "count", (unsigned long long)wait->count,
+                         "mean", wait->count ? total / (double)wait->count : 0.0, "p50",
+                         (double)mh_histogram_quantile(wait, 0.5) / 1e6, "p99",
+                         (double)mh_histogram_quantile(wait, 0.99) / 1e6, "max",
+                         (double)wait->max / 1e6, "total", total);
+}
+
+static PyObject *meter_slowest(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    const mh_meter *meter = (mh_meter *)self;
+    PyObject *list = PyList_New(meter->slow_count);
+    for (int i = 0; list && i < meter->slow_count; i++) {
+        const mh_slow_sample *slow = &meter->slowest[i];
+        PyObject *entry = Py_BuildValue("{s:O,s:d,s:i}", "index", slow->index, "ms",
+                                        (double)slow->ns / 1e6, "worker", slow->worker);
+        if (entry)
+            PyList_SetItem(list, i, entry);
+        else
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static int meter_clear(PyObject *self)
+{
+    mh_meter *meter = (mh_meter *)self;
+    while (meter->slow_count > 0)
+        Py_CLEAR(meter->slowest[--meter->slow_count].index);
+    return 0;
+}
+
+static PyObject *meter_begin_again(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    meter_clear(self);
+    memset(&((mh_meter *)self)->wait, 0, sizeof(mh_histogram));
+    Py_RETURN_NONE;
+}
+
+static int meter_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    const mh_meter *meter = (mh_meter *)self;
+    Py_VISIT(Py_TYPE(self));
+    for (int i = 0; i < meter->slow_count; i++)
+        Py_VISIT(meter->slowest[i].index);
+    return 0;
+}
+
+static void meter_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    meter_clear(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef meter_methods[] = {
+    {"add_wait", meter_add_wait, METH_O, "Record one wait of the consumer, in nanoseconds."},
+    {"offer", meter_offer, METH_VARARGS, "offer(ns, index, worker): keep a slow sample."},
+    {"wait_ms", meter_wait_ms, METH_NOARGS, "The consumer's waits: count, mean, p50, ..."},
+    {"slowest", meter_slowest, METH_NOARGS, "The slowest samples, slowest first."},
+    {"clear", meter_begin_again, METH_NOARGS, "Forget everything."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot meter_slots[] = {
+    {Py_tp_doc, "Waits and slowest samples of one loader."},
+    {Py_tp_methods, meter_methods},
+    {Py_tp_traverse, meter_traverse},
+    {Py_tp_clear, meter_clear},
+    {Py_tp_dealloc, meter_dealloc},
+    {0, NULL},
+};
+
+PyType_Spec mh_meter_spec = {
+    .name = "millhead._core.Meter",
+    .basicsize = sizeof(mh_meter),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = meter_slots,
+};

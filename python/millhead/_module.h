@@ -1,0 +1,130 @@
+/* _module.h - what the parts of the extension module share
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef MH_PYTHON_MODULE_H
+#define MH_PYTHON_MODULE_H
+
+#include <Python.h>
+
+#include "_dlpack.h"
+#include "batch/leaf.h"
+#include "batch/slots.h"
+#include "metrics/histogram.h"
+
+#include <stdbool.h>
+
+/* One per interpreter that imports the module. */
+typedef struct mh_module {
+    PyObject *error; /* millhead.Error */
+    PyTypeObject *pool_type;
+    PyTypeObject *meter_type;
+    PyTypeObject *channel_type;
+    PyTypeObject *station_type;
+    /* Set by bind_torch, NULL before. */
+    PyTypeObject *tensor_type;
+    PyTypeObject *array_type; /* numpy.ndarray, or None without numpy */
+    PyObject *scalar_types;   /* (numpy.number, numpy.bool_), or an empty tuple */
+    PyObject *stack;          /* torch.stack */
+    PyObject *empty;          /* torch.empty */
+    PyObject *dtypes;         /* {type_code << 8 | type_bits: torch.dtype} */
+    PyObject *name_out;       /* "out", "dtype", ...: interned */
+    PyObject *name_dtype;
+    PyObject *name_fields;
+    const mh_dl_exchange *dlpack;
+} mh_module;
+
+extern struct PyModuleDef mh_module_def;
+
+/* The module's state for an instance of one of its types. Never fails for our own types. */
+mh_module *mh_module_of(PyObject *self);
+
+/* Sets the Python exception an mh_error stands for; always returns NULL. */
+PyObject *mh_raise(const mh_module *module, const mh_error *err);
+
+/* Types, each in its own file. */
+extern PyType_Spec mh_pool_spec;
+extern PyType_Spec mh_meter_spec;
+extern PyType_Spec mh_channel_spec;
+extern PyType_Spec mh_station_spec;
+
+/* --- _core.c --- */
+mh_pool *mh_pool_of(PyObject *pool); /* the pool behind a Pool object */
+
+/* --- _meter.c --- */
+typedef struct mh_slow_sample {
+    uint64_t ns;
+    PyObject *index;
+    int worker; /* -1: the consumer's own process */
+} mh_slow_sample;
+
+#define MH_SLOWEST 10
+
+typedef struct mh_meter {
+    PyObject ob_base;
+    mh_histogram wait;
+    mh_slow_sample slowest[MH_SLOWEST]; /* sorted, slowest first */
+    int slow_count;
+} mh_meter;
+
+/* Keeps (ns, index) if it is among the slowest. */
+void mh_meter_offer(mh_meter *meter, uint64_t ns, PyObject *index, int worker);
+
+/* --- _tensor.c: torch's tensors through its DLPack table --- */
+
+/* Reads a tensor's place, type and shape without taking a reference. False (no exception set) for
+ * what the table refuses: sparse, nested, not on a device. */
+bool mh_tensor_read(const mh_module *module, PyObject *tensor, mh_dl_tensor *out);
+
+/* A new torch tensor for a leaf, its memory torch's own; *out_data is where it begins. */
+PyObject *mh_tensor_new(const mh_module *module, const mh_leaf *leaf, void **out_data);
+
+/* A tensor over `data`. With a slot, one of its references goes with the tensor (given back on
+ * failure too); without, the caller keeps the memory alive longer than the tensor. */
+PyObject *mh_tensor_over(const mh_module *module, const mh_leaf *leaf, void *data, mh_slot *slot);
+
+/* --- _collate.c: samples to a batch --- */
+
+/* Where the leaves of a batch go. With slot == NULL each becomes a torch tensor of its own and the
+ * structure holds it; else it is written into the slot, described in leaves[], and the structure
+ * holds None in its place. */
+typedef struct mh_sink {
+    const mh_module *module;
+    uint8_t *slot;
+    uint64_t slot_bytes;
+    uint64_t end;
+    mh_leaf *leaves;
+    uint32_t leaf_count;
+    uint64_t copied_bytes;
+    bool declined; /* not for us: let torch's own code do it */
+    /* set by mh_collate */
+    PyObject *list;
+    PyObject *const *items;
+} mh_sink;
+
+/* What torch.utils.data.default_collate gives for this list, as a new reference. NULL with
+ * sink->declined set and no exception: the caller asks torch instead, which also raises whatever
+ * error is due. Samples are read only after all are there, and in order. */
+PyObject *mh_collate(mh_sink *sink, PyObject *samples);
+
+/* --- _tree.c: the structure of a batch --- */
+
+typedef bool (*mh_leaf_fn)(void *context, PyObject *tensor, const mh_dl_tensor *view);
+
+/* The structure of a batch some collate function made, with None for each leaf, calling `leaf` for
+ * each in order. NULL without an exception when the batch holds anything but plain, dense CPU
+ * tensors of their own in exact lists, tuples, dicts and named tuples, or `leaf` says no. */
+PyObject *mh_tree_flatten(const mh_module *module, PyObject *batch, mh_leaf_fn leaf, void *context);
+
+/* The inverse: a new structure with leaves[] in place of each None, in order. Takes no reference
+ * of the leaves. */
+PyObject *mh_tree_build(const mh_module *module, PyObject *structure, PyObject *const *leaves,
+                        Py_ssize_t leaf_count);
+
+/* 1 when two structures are the same: types, lengths, keys and their order. -1 with an exception.
+ */
+int mh_tree_same(PyObject *a, PyObject *b);
+
+/* True for an instance of a named tuple's class. */
+bool mh_is_named_tuple(const mh_module *module, PyObject *object);
+
+#endif

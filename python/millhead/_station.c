@@ -1,0 +1,413 @@
+/* _station.c - a worker's end: tasks in, batches out
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "_module.h"
+#include "_spill.h"
+#include "base/error.h"
+#include "metrics/events.h"
+#include "sys/memory.h"
+#include "sys/stopwatch.h"
+#include "workers/control.h"
+#include "workers/spill.h"
+
+#include <string.h>
+
+/* How long one sleep for a task lasts before Python gets a look at signals. */
+#define SLICE_NS UINT64_C(1000000000)
+
+typedef struct station_object {
+    PyObject ob_base;
+    mh_control *control;
+    mh_spill *spill;
+    mh_memory pool;
+    mh_memory metrics;
+    mh_event_ring *events;
+    PyObject *loads; /* unpickles an index or a schema */
+    PyObject *structure;
+    uint32_t generation;
+    mh_task task; /* the one in hand, without its payload */
+    uint64_t fetch_ns;
+    uint32_t offset; /* of the sample being fetched */
+} station_object;
+
+static mh_status station_attach(station_object *self, const int *fds,
+                                const unsigned long long *maps, unsigned worker, unsigned depth,
+                                mh_error *err)
+{
+    size_t ring_bytes = mh_event_ring_bytes(1024);
+    MH_TRY(mh_control_attach(&self->control, fds[0], worker, err));
+    MH_TRY(mh_memory_attach(&self->pool, fds[1], (size_t)maps[0], err));
+    MH_TRY(mh_spill_open(&self->spill, fds[2], (size_t)maps[1], depth, err));
+    MH_TRY(mh_memory_attach(&self->metrics, fds[3], ring_bytes * mh_control_workers(self->control),
+                            err));
+    self->events = mh_event_ring_attach(self->metrics.base + worker * ring_bytes, ring_bytes);
+    return self->events ? MH_OK
+                        : mh_fail(err, MH_ERR_CORRUPT, "no event ring for worker %u", worker);
+}
+
+static PyObject *station_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    static char *names[] = {"fds", "maps", "worker", "depth", "loads", NULL};
+    int fds[4];
+    unsigned worker;
+    unsigned depth;
+    PyObject *loads;
+    unsigned long long maps[2];
+    mh_error err;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "(iiii)(KK)IIO:Station", names, &fds[0],
+                                     &fds[1], &fds[2], &fds[3], &maps[0], &maps[1], &worker, &depth,
+                                     &loads))
+        return NULL;
+    station_object *self =
+        (station_object *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (!self)
+        return NULL;
+    self->pool.fd = self->metrics.fd = -1;
+    self->loads = Py_NewRef(loads);
+    if (station_attach(self, fds, maps, worker, depth, &err) != MH_OK) {
+        mh_raise(PyType_GetModuleState(type), &err);
+        Py_CLEAR(self);
+    }
+    return (PyObject *)self;
+}
+
+static void station_dealloc(PyObject *object)
+{
+    station_object *self = (station_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    mh_spill_close(self->spill);
+    mh_memory_close(&self->pool);
+    mh_memory_close(&self->metrics);
+    mh_control_close(self->control);
+    Py_XDECREF(self->loads);
+    Py_XDECREF(self->structure);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+/* --- tasks in --- */
+
+static PyObject *ints_to_list(const uint8_t *data, uint32_t bytes)
+{
+    const int64_t *numbers = (const int64_t *)(const void *)data;
+    Py_ssize_t count = bytes / (Py_ssize_t)sizeof *numbers;
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t i = 0; list && i < count; i++) {
+        PyObject *number = PyLong_FromLongLong(numbers[i]);
+        if (!number || PyList_SetItem(list, i, number) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *unpickle(station_object *self, const uint8_t *data, uint32_t bytes)
+{
+    PyObject *view = PyBytes_FromStringAndSize((const char *)data, bytes);
+    PyObject *value = view ? PyObject_CallFunctionObjArgs(self->loads, view, NULL) : NULL;
+    Py_XDECREF(view);
+    return value;
+}
+
+/* True when [offset, offset + bytes) of the pool is backed by memory: beyond it is SIGBUS. */
+static bool pool_has(station_object *self, uint64_t offset, uint64_t bytes)
+{
+    mh_memory *pool = &self->pool;
+    if (offset + bytes > pool->size_bytes)
+        mh_memory_refresh(pool);
+    return offset <= pool->size_bytes && bytes <= pool->size_bytes - offset;
+}
+
+static PyObject *task_in(station_object *self, const mh_task *task)
+{
+    const uint8_t *payload = task->payload;
+    uint64_t bytes = (uint64_t)task->index_bytes + task->schema_bytes;
+    memcpy(&self->task, task, offsetof(mh_task, payload));
+    if (task->flags & MH_TASK_OUTSIDE) {
+        if (!pool_has(self, task->outside, bytes))
+            return PyErr_Format(mh_module_of((PyObject *)self)->error,
+                                "a task beyond the shared memory");
+        payload = self->pool.base + task->outside;
+    } else if (bytes > sizeof task->payload) {
+        return PyErr_Format(mh_module_of((PyObject *)self)->error, "a task that is too large");
+    }
+    if (task->slot_bytes && !pool_has(self, task->slot_offset, task->slot_bytes))
+        self->task.slot_bytes = 0;
+    if (task->flags & MH_TASK_SCHEMA) {
+        PyObject *structure = unpickle(self, payload + task->index_bytes, task->schema_bytes);
+        Py_XDECREF(self->structure);
+        self->structure = structure;
+        self->generation = structure ? task->generation : 0;
+        PyErr_Clear(); /* a schema this process cannot read: its batches take the general path */
+    }
+    return task->flags & MH_TASK_INTS ? ints_to_list(payload, task->index_bytes)
+                                      : unpickle(self, payload, task->index_bytes);
+}
+
+static PyObject *station_next(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    station_object *self = (station_object *)object;
+    const mh_task *task = NULL;
+    while (!task) {
+        Py_BEGIN_ALLOW_THREADS task = mh_control_task_wait(self->control, SLICE_NS);
+        Py_END_ALLOW_THREADS if (PyErr_CheckSignals() < 0) return NULL;
+        if (mh_control_stopped(self->control)) {
+            mh_control_set_state(self->control, MH_WORKER_LEFT);
+            Py_RETURN_NONE;
+        }
+    }
+    PyObject *index = task_in(self, task);
+    mh_control_task_done(self->control);
+    self->fetch_ns = 0;
+    return index ? Py_BuildValue("(NN)", index, PyBool_FromLong(self->task.flags & MH_TASK_EPOCH))
+                 : NULL;
+}
+
+static PyObject *station_fetch(PyObject *object, PyObject *arguments)
+{
+    station_object *self = (station_object *)object;
+    PyObject *dataset;
+    PyObject *indices;
+    if (!PyArg_ParseTuple(arguments, "OO!:fetch", &dataset, &PyList_Type, &indices))
+        return NULL;
+    uint64_t position = self->task.position;
+    mh_stopwatch watch = mh_stopwatch_start();
+    PyObject *samples = PyList_New(0);
+    for (Py_ssize_t i = 0; samples && i < PyList_Size(indices); i++) {
+        self->offset = (uint32_t)i;
+        mh_control_set_sample(self->control, self->offset);
+        PyObject *index = Py_NewRef(PyList_GetItem(indices, i));
+        PyObject *sample = PyObject_GetItem(dataset, index);
+        Py_DECREF(index);
+        if (!sample || PyList_Append(samples, sample) < 0)
+            Py_CLEAR(samples);
+        Py_XDECREF(sample);
+        uint64_t long_ns = mh_stopwatch_lap(&watch);
+        if (long_ns)
+            mh_event_ring_put(self->events, MH_EVENT_SAMPLE, position, self->offset,
+                              mh_clock_ns() - long_ns, long_ns);
+    }
+    self->fetch_ns = mh_clock_ns() - watch.began_ns;
+    mh_event_ring_put(self->events, MH_EVENT_FETCH, position,
+                      samples ? (uint32_t)PyList_Size(samples) : 0, watch.began_ns, self->fetch_ns);
+    return samples;
+}
+
+static PyObject *station_offset(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLong(((station_object *)object)->offset);
+}
+
+/* --- batches out --- */
+
+static bool slot_ready(const station_object *self)
+{
+    return self->task.slot_bytes && self->structure && self->generation == self->task.generation;
+}
+
+static void publish(station_object *self, mh_result *result, mh_result_kind kind, uint64_t began)
+{
+    result->position = self->task.position;
+    result->kind = kind;
+    result->generation = self->task.generation;
+    result->state_bytes = 0;
+    result->fetch_ns = self->fetch_ns;
+    result->collate_ns = mh_clock_ns() - began;
+    mh_event_ring_put(self->events, kind == MH_RESULT_SLOT ? MH_EVENT_COLLATE : MH_EVENT_SEND,
+                      result->position, (uint32_t)result->pickled_bytes, began, result->collate_ns);
+    mh_control_result_publish(self->control);
+    if (kind == MH_RESULT_SLOT)
+        mh_spill_trim(self->spill, mh_control_spill_read(self->control));
+}
+
+static mh_sink slot_sink(station_object *self, mh_result *result)
+{
+    return (mh_sink){.module = mh_module_of((PyObject *)self),
+                     .slot = self->pool.base + self->task.slot_offset,
+                     .slot_bytes = self->task.slot_bytes,
+                     .leaves = result->leaves};
+}
+
+/* Publishes what the sink holds if its structure is the one agreed on. */
+static PyObject *sink_out(station_object *self, mh_result *result, mh_sink *sink,
+                          PyObject *structure, uint64_t began)
+{
+    int same = mh_tree_same(self->structure, structure);
+    Py_DECREF(structure);
+    if (same < 0)
+        return NULL;
+    if (same) {
+        result->leaf_count = sink->leaf_count;
+        result->pickled_bytes = 0;
+        publish(self, result, MH_RESULT_SLOT, began);
+    }
+    return PyBool_FromLong(same);
+}
+
+static PyObject *station_collate(PyObject *object, PyObject *samples)
+{
+    station_object *self = (station_object *)object;
+    if (!slot_ready(self) || !PyList_Check(samples))
+        Py_RETURN_FALSE;
+    uint64_t began = mh_clock_ns();
+    mh_control_set_state(self->control, MH_WORKER_COLLATING);
+    mh_result *result = mh_control_result_begin(self->control);
+    mh_sink sink = slot_sink(self, result);
+    PyObject *structure = mh_collate(&sink, samples);
+    if (structure)
+        return sink_out(self, result, &sink, structure, began);
+    if (PyErr_Occurred())
+        return NULL;
+    Py_RETURN_FALSE;
+}
+
+static bool leaf_into_slot(void *context, PyObject *tensor, const mh_dl_tensor *view)
+{
+    (void)tensor;
+    mh_error err;
+    mh_sink *sink = context;
+    mh_leaf leaf = {
+        .type_code = view->type_code, .type_bits = view->type_bits, .dims = (uint16_t)view->ndim};
+    memcpy(leaf.shape, view->shape, (size_t)view->ndim * sizeof *view->shape);
+    if (sink->leaf_count == MH_LEAVES_MAX ||
+        mh_leaf_place(&leaf, &sink->end, sink->slot_bytes, &err) != MH_OK ||
+        mh_leaf_check(&leaf, sink->slot_bytes, &err) != MH_OK)
+        return false;
+    if (leaf.bytes)
+        memcpy(sink->slot + leaf.offset, (const uint8_t *)view->data + view->byte_offset,
+               (size_t)leaf.bytes);
+    sink->leaves[sink->leaf_count++] = leaf;
+    return true;
+}
+
+static PyObject *station_send_batch(PyObject *object, PyObject *batch)
+{
+    station_object *self = (station_object *)object;
+    if (!slot_ready(self))
+        Py_RETURN_FALSE;
+    uint64_t began = mh_clock_ns();
+    mh_control_set_state(self->control, MH_WORKER_SENDING);
+    mh_result *result = mh_control_result_begin(self->control);
+    mh_sink sink = slot_sink(self, result);
+    PyObject *structure = mh_tree_flatten(mh_module_of(object), batch, leaf_into_slot, &sink);
+    if (structure)
+        return sink_out(self, result, &sink, structure, began);
+    if (PyErr_Occurred())
+        return NULL;
+    Py_RETURN_FALSE;
+}
+
+/* A piece's memory: a tensor's, or anything with the buffer protocol. */
+typedef struct piece_view {
+    mh_piece piece;
+    const void *data;
+    Py_buffer buffer;
+    bool has_buffer;
+} piece_view;
+
+static bool piece_open(const mh_module *module, PyObject *object, bool first, piece_view *out)
+{
+    mh_dl_tensor view;
+    if (module->tensor_type && Py_IS_TYPE(object, module->tensor_type)) {
+        if (!mh_tensor_read(module, object, &view) || view.ndim != 1 || view.type_bits != 8) {
+            PyErr_SetString(PyExc_TypeError, "a piece must be a flat uint8 tensor");
+            return false;
+        }
+        out->piece = (mh_piece){MH_PIECE_TENSOR, (uint64_t)view.shape[0]};
+        out->data = (const uint8_t *)view.data + view.byte_offset;
+        return true;
+    }
+    if (PyObject_GetBuffer(object, &out->buffer, PyBUF_SIMPLE) < 0)
+        return false;
+    out->has_buffer = true;
+    out->piece = (mh_piece){first ? MH_PIECE_BYTES : MH_PIECE_BUFFER, (uint64_t)out->buffer.len};
+    out->data = out->buffer.buf;
+    return true;
+}
+
+static bool pieces_write(station_object *self, mh_result *result, const piece_view *views,
+                         uint64_t count)
+{
+    mh_error err;
+    uint64_t bytes = mh_piece_align(8 + count * sizeof(mh_piece));
+    for (uint64_t i = 0; i < count; i++)
+        bytes = mh_piece_align(bytes + views[i].piece.bytes);
+    if (mh_spill_place(self->spill, bytes, mh_control_spill_read(self->control),
+                       &result->spill_offset, &err) != MH_OK) {
+        mh_raise(mh_module_of((PyObject *)self), &err);
+        return false;
+    }
+    result->spill_bytes = bytes;
+    result->leaf_count = 0;
+    result->pickled_bytes = views[0].piece.bytes;
+    uint8_t *to = mh_spill_data(self->spill, result->spill_offset);
+    memcpy(to, &count, sizeof count);
+    uint64_t at = mh_piece_align(8 + count * sizeof(mh_piece));
+    for (uint64_t i = 0; i < count; i++) {
+        memcpy(to + 8 + i * sizeof(mh_piece), &views[i].piece, sizeof(mh_piece));
+        if (views[i].piece.bytes)
+            memcpy(to + at, views[i].data, (size_t)views[i].piece.bytes);
+        at = mh_piece_align(at + views[i].piece.bytes);
+    }
+    return true;
+}
+
+static PyObject *station_send(PyObject *object, PyObject *arguments)
+{
+    station_object *self = (station_object *)object;
+    int is_error;
+    PyObject *pieces;
+    if (!PyArg_ParseTuple(arguments, "pO!:send", &is_error, &PyList_Type, &pieces))
+        return NULL;
+    uint64_t began = mh_clock_ns();
+    uint64_t count = (uint64_t)PyList_Size(pieces);
+    if (count == 0)
+        return PyErr_Format(PyExc_ValueError, "nothing to send");
+    mh_control_set_state(self->control, MH_WORKER_SENDING);
+    mh_result *result = mh_control_result_begin(self->control);
+    piece_view *views = PyMem_Calloc((size_t)count, sizeof *views);
+    if (!views)
+        return PyErr_NoMemory();
+    bool good = true;
+    for (uint64_t i = 0; good && i < count; i++)
+        good = piece_open(mh_module_of(object), PyList_GetItem(pieces, (Py_ssize_t)i), i == 0,
+                          &views[i]);
+    good = good && pieces_write(self, result, views, count);
+    for (uint64_t i = 0; i < count; i++)
+        if (views[i].has_buffer)
+            PyBuffer_Release(&views[i].buffer);
+    PyMem_Free(views);
+    if (!good)
+        return NULL;
+    publish(self, result, is_error ? MH_RESULT_ERROR : MH_RESULT_GENERAL, began);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef station_methods[] = {
+    {"next", station_next, METH_NOARGS,
+     "(index, whether an epoch begins) of the next task, or None at the end."},
+    {"fetch", station_fetch, METH_VARARGS, "fetch(dataset, indices): the samples, in order."},
+    {"offset", station_offset, METH_NOARGS, "Which sample of the batch is or was being fetched."},
+    {"collate", station_collate, METH_O,
+     "default_collate samples into the task's slot and send them; False where it cannot."},
+    {"send_batch", station_send_batch, METH_O,
+     "Copy a batch into the task's slot and send it; False where it does not fit."},
+    {"send", station_send, METH_VARARGS, "send(is_error, [pickle, buffer or tensor, ...])."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot station_slots[] = {
+    {Py_tp_doc, "Station(fds, worker, depth, loads): a worker's end of a Channel."},
+    {Py_tp_new, station_new},
+    {Py_tp_dealloc, station_dealloc},
+    {Py_tp_methods, station_methods},
+    {0, NULL},
+};
+
+PyType_Spec mh_station_spec = {
+    .name = "millhead._core.Station",
+    .basicsize = sizeof(station_object),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = station_slots,
+};

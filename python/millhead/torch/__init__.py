@@ -1,0 +1,55 @@
+"""millhead's drop-in for ``torch.utils.data``.
+
+>>> import torch
+>>> from millhead.torch import DataLoader, TensorDataset
+>>> loader = DataLoader(TensorDataset(torch.arange(6)), batch_size=4)
+>>> [batch[0].tolist() for batch in loader]
+[[0, 1, 2, 3], [4, 5]]
+"""
+
+from torch.utils.data import (
+    BatchSampler,
+    ChainDataset,
+    ConcatDataset,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    StackDataset,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    default_collate,
+    default_convert,
+    get_worker_info,
+    random_split,
+)
+
+from millhead.torch import _bind as _bind  # makes torch known to the C core
+from millhead.torch.loader import DataLoader, stats
+
+__all__ = [
+    "BatchSampler",
+    "ChainDataset",
+    "ConcatDataset",
+    "DataLoader",
+    "Dataset",
+    "DistributedSampler",
+    "IterableDataset",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
+    "StackDataset",
+    "Subset",
+    "SubsetRandomSampler",
+    "TensorDataset",
+    "WeightedRandomSampler",
+    "default_collate",
+    "default_convert",
+    "get_worker_info",
+    "random_split",
+    "stats",
+]

@@ -1,0 +1,44 @@
+"""Makes torch (and numpy, where it is) known to the C core, once, when this package is imported."""
+
+from __future__ import annotations
+
+import torch
+
+from millhead import _core
+
+#: DLPack's type codes; the key is code << 8 | bits.
+_INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6
+
+_DTYPES = {
+    _INT << 8 | 8: torch.int8,
+    _INT << 8 | 16: torch.int16,
+    _INT << 8 | 32: torch.int32,
+    _INT << 8 | 64: torch.int64,
+    _UINT << 8 | 8: torch.uint8,
+    _UINT << 8 | 16: torch.uint16,
+    _UINT << 8 | 32: torch.uint32,
+    _UINT << 8 | 64: torch.uint64,
+    _FLOAT << 8 | 16: torch.float16,
+    _FLOAT << 8 | 32: torch.float32,
+    _FLOAT << 8 | 64: torch.float64,
+    _BFLOAT << 8 | 16: torch.bfloat16,
+    _COMPLEX << 8 | 64: torch.complex64,
+    _COMPLEX << 8 | 128: torch.complex128,
+    _BOOL << 8 | 8: torch.bool,
+}
+
+
+def _bind() -> None:
+    array: type | None = None
+    scalars: tuple[type, ...] = ()
+    try:
+        import numpy
+    except ImportError:
+        pass
+    else:
+        array, scalars = numpy.ndarray, (numpy.number, numpy.bool_)
+    table = torch.Tensor.__dlpack_c_exchange_api__
+    _core.bind_torch(torch.Tensor, torch.stack, torch.empty, _DTYPES, array, scalars, table)
+
+
+_bind()

@@ -1,0 +1,129 @@
+"""What a loader has measured: the numbers behind ``loader.stats()``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+import weakref
+from typing import Any, Protocol
+
+from millhead import Advice, _core
+
+_advised: set[str] = set()
+
+
+def advise(cause: str, text: str) -> None:
+    """Warn with :class:`millhead.Advice`, once per cause and process."""
+    if cause not in _advised:
+        _advised.add(cause)
+        warnings.warn(f"millhead: {text}", Advice, stacklevel=3)
+
+
+class Source(Protocol):
+    """An iterator with numbers of its own."""
+
+    def bring_stats(self) -> None:
+        """Add them to the loader's."""
+
+
+class Stats:
+    """Counters of one loader, over all its iterators."""
+
+    def __init__(self) -> None:
+        #: Iterators that still count; they bring their numbers when asked.
+        self.sources: weakref.WeakSet[Source] = weakref.WeakSet()
+        self.meter = _core.Meter()
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin again."""
+        self.refresh()
+        self.meter.clear()  # not a new one: iterators hold it
+        self.paths = {"slot": 0, "general": 0, "torch": 0}
+        self.samples = 0
+        self.epochs = 0
+        self.start = "none"
+        self.setup_ns = 0
+        self.first_batch_ns = 0
+        self.workers_busy: list[float] = []
+        self.errors_raised = 0
+        self.bytes_copied = 0
+        self.bytes_pickled = 0
+        self.batches_copied_out = 0
+        self.events_lost = 0
+        self.threads_seen = 0
+
+    def refresh(self) -> None:
+        """Fetch what live iterators counted since the last time."""
+        for source in list(self.sources):
+            source.bring_stats()
+
+    def batch(self, path: str, samples: int) -> None:
+        """Count one delivered batch."""
+        self.paths[path] += 1
+        self.samples += samples
+
+    def add_counts(self, now: tuple[int, int, int, int], before: tuple[int, int, int, int]) -> None:
+        """Add what a channel counted since ``before``."""
+        self.bytes_copied += now[0] - before[0]
+        self.bytes_pickled += now[1] - before[1]
+        self.batches_copied_out += now[2] - before[2]
+        self.events_lost += now[3] - before[3]
+
+    def report(self, workers: int, slots: dict[str, int]) -> dict[str, Any]:
+        """The dictionary ``loader.stats()`` returns."""
+        batches = sum(self.paths.values())
+        return {
+            "version": 1,
+            "path": max(self.paths, key=lambda path: self.paths[path]),
+            "paths": dict(self.paths),
+            "start": self.start,
+            "workers": workers,
+            "epoch": self.epochs,
+            "batches": batches,
+            "samples": self.samples,
+            "setup_ms": self.setup_ns / 1e6,
+            "first_batch_ms": self.first_batch_ns / 1e6,
+            "wait_ms": self.meter.wait_ms(),
+            "workers_busy": list(self.workers_busy),
+            "bytes_copied": self.bytes_copied,
+            "bytes_pickled": self.bytes_pickled,
+            "batches_copied_out": self.batches_copied_out,
+            "slots": slots,
+            "slowest": self.meter.slowest(),
+            "errors": {"raised": self.errors_raised, "skipped": 0, "replaced": 0},
+            "threads_seen": self.threads_seen,
+            "events_lost": self.events_lost,
+        }
+
+
+class EpochLine:
+    """The one line at the end of an epoch that ``MILLHEAD_VERBOSE=1`` asks for."""
+
+    def __init__(self, stats: Stats) -> None:
+        self.stats = stats
+        self.began = time.monotonic()
+        self.samples = stats.samples
+        self.paths = dict(stats.paths)
+        self.wait_ms = stats.meter.wait_ms()["total"]
+
+    def end(self) -> None:
+        """Count the epoch, and print its line when asked to."""
+        stats = self.stats
+        stats.epochs += 1
+        if os.environ.get("MILLHEAD_VERBOSE", "0") in ("", "0"):
+            return
+        seconds = max(time.monotonic() - self.began, 1e-9)
+        samples = stats.samples - self.samples
+        waits = stats.meter.wait_ms()
+        share = (waits["total"] - self.wait_ms) / 1e3 / seconds
+        paths = {path: count - self.paths[path] for path, count in stats.paths.items()}
+        taken = ", ".join(f"{count} by {path}" for path, count in paths.items() if count)
+        print(
+            f"millhead: epoch {stats.epochs - 1}: {sum(paths.values())} batches ({taken or 'none'}),"
+            f" {samples} samples in {seconds:.2f} s, {samples / seconds:.0f} samples/s,"
+            f" waited {share:.0%} of it (p50 {waits['p50']:.2f} ms, p99 {waits['p99']:.2f} ms)",
+            file=sys.stderr,
+        )

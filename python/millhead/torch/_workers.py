@@ -1,0 +1,157 @@
+"""Worker processes: starting them, knowing that they are alive, ending them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from multiprocessing import reduction
+from typing import Any
+
+from millhead import _core
+
+
+class Descriptor:
+    """A file descriptor that reaches a worker: inherited by a fork, duplicated otherwise."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __reduce__(self) -> Any:
+        # Called while a spawned process's arguments are pickled: DupFd then knows that process.
+        return _descriptor, (reduction.DupFd(self.fd),)
+
+
+def _descriptor(duplicate: Any) -> Descriptor:
+    return Descriptor(duplicate.detach())
+
+
+_own_fork = threading.local()
+
+
+def forking_a_worker() -> bool:
+    """Whether the fork under way on this thread is millhead's own."""
+    return getattr(_own_fork, "under_way", False)
+
+
+class Worker:
+    """A handle to one worker process, however it was started."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        _own_fork.under_way = True
+        try:
+            process.start()
+        finally:
+            _own_fork.under_way = False
+        try:
+            self._pidfd: int | None = _core.process_open(process.pid)
+        except FileNotFoundError:  # ended already; exitcode will tell
+            self._pidfd = None
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return int(self._process.pid)
+
+    @property
+    def name(self) -> str:
+        """Name of the process."""
+        return str(self._process.name)
+
+    @property
+    def daemon(self) -> bool:
+        """Always true, as for torch's workers."""
+        return bool(self._process.daemon)
+
+    @property
+    def sentinel(self) -> int:
+        """A descriptor that becomes readable when the process ends."""
+        return int(self._process.sentinel)
+
+    @property
+    def exitcode(self) -> int | None:
+        """None while it runs; negative: the signal that killed it."""
+        code: int | None = self._process.exitcode
+        return code
+
+    def ended(self) -> bool:
+        """Whether the process has ended. One system call; waits for nothing."""
+        return self._pidfd is None or _core.process_ended(self._pidfd)
+
+    def thread_count(self) -> int:
+        """Threads the process has now; 0 once it has ended."""
+        try:
+            return len(os.listdir(f"/proc/{self.pid}/task"))
+        except OSError:
+            return 0
+
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return bool(self._process.is_alive())
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the process to end."""
+        self._process.join(timeout)
+
+    def terminate(self) -> None:
+        """Ask the process to end (SIGTERM)."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """End the process (SIGKILL)."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """Forget an ended process and its descriptors."""
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+
+
+def end_all(workers: Sequence[Worker], patience: float) -> None:
+    """Wait for workers that were told to stop; after ``patience`` seconds, make them."""
+    deadline = time.monotonic() + patience
+    for worker in workers:
+        worker.join(max(0.0, deadline - time.monotonic()))
+    for stop in (Worker.terminate, Worker.kill):
+        left = [worker for worker in workers if worker.is_alive()]
+        for worker in left:
+            stop(worker)
+        deadline = time.monotonic() + 1.0
+        for worker in left:
+            worker.join(max(0.0, deadline - time.monotonic()))
+    for worker in workers:
+        worker.close()
+
+
+def describe_exit(exitcode: int | None) -> str:
+    """How a process ended, in words."""
+    if exitcode is None:
+        return "ended"
+    if exitcode >= 0:
+        return f"exited with status {exitcode}"
+    try:
+        name = signal.Signals(-exitcode).name
+    except ValueError:
+        name = "a signal"
+    return f"killed by {name} (signal {-exitcode})"
+
+
+def hint_for_exit(exitcode: int | None) -> str:
+    """What to look at when a worker ended this way."""
+    if exitcode == -signal.SIGKILL:
+        return (
+            "usually the out-of-memory killer: look at dmesg and the memory limit of the "
+            "container, use fewer workers, a smaller prefetch_factor or a smaller batch"
+        )
+    if exitcode in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGILL):
+        return (
+            "a crash in native code called by the dataset: load this sample with num_workers=0 "
+            "under faulthandler to see where"
+        )
+    if exitcode is not None and exitcode >= 0:
+        return "something in the dataset ended the process: look for sys.exit or os._exit"
+    return "find out who sent the signal"

@@ -1,0 +1,203 @@
+"""The drop-in: a subclass of torch's DataLoader whose iterators are millhead's."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import torch
+import torch.utils.data
+from torch.utils.data import Dataset, IterDataPipe, MapDataPipe, Sampler
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+
+from millhead import _core
+from millhead.torch import iterator
+from millhead.torch._stats import Stats
+from millhead.torch._workers import forking_a_worker
+
+T_co = TypeVar("T_co", covariant=True)
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def parse_memory(memory: int | str | None) -> int | None:
+    """Bytes of ``memory=``: a number, ``"2GB"``, ``"512 MiB"``, or None."""
+    if memory is None:
+        return None
+    value: float
+    if isinstance(memory, str):
+        text = memory.strip()
+        number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+        unit = text[len(number) :].strip().upper()
+        try:
+            value = float(number) * _UNITS[unit]
+        except (KeyError, ValueError):
+            raise ValueError(f"memory should be bytes or like '2GB', but got {memory!r}") from None
+    elif isinstance(memory, int) and not isinstance(memory, bool):
+        value = memory
+    else:
+        raise TypeError(f"memory should be bytes or like '2GB', but got {memory!r}")
+    if value <= 0:
+        raise ValueError(f"memory should be positive, but got {memory!r}")
+    return int(value)
+
+
+class Engine:
+    """What a loader keeps between its iterators: batch memory, the schema, the numbers."""
+
+    def __init__(self, budget: int | None) -> None:
+        if budget is None:
+            budget = max(_core.memory()[1] // 4, 1)
+        self.pid = os.getpid()
+        self.pool = _core.Pool(budget)
+        self.schema: iterator.Schema | None = None
+        #: Batches that all live iterators together may have under way.
+        self.under_way = 0
+        _engines.add(self)
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    """A child of the user's sees the slots of batches held now: never write them again."""
+    if not forking_a_worker():
+        for engine in list(_engines):
+            engine.pool.freeze_held()
+
+
+os.register_at_fork(before=_before_fork)
+
+
+class DataLoader(torch.utils.data.DataLoader[T_co]):
+    """torch's DataLoader, the same batches bit for bit, with less in between.
+
+    Takes all of ``torch.utils.data.DataLoader``'s arguments, and:
+
+    Args:
+        dispatch: ``"batch"``: whole batches go to workers in turn, as torch does it.
+        memory: most bytes for batches under way and held (``2 * 10**9`` or ``"2GB"``); None: a
+            quarter of what is available under the machine's and the container's limits.
+
+    Raises:
+        ValueError, TypeError: for the same arguments as torch's.
+
+        >>> from millhead.torch import DataLoader
+        >>> list(DataLoader([1, 2, 3], batch_size=2))
+        [tensor([1, 2]), tensor([3])]
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[T_co],
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        dispatch: str = "batch",
+        memory: int | str | None = None,
+    ) -> None:
+        if dispatch != "batch":
+            raise ValueError(f"dispatch should be 'batch', but got {dispatch!r}")
+        self.dispatch = dispatch
+        self.memory = memory
+        self._memory_bytes = parse_memory(memory)
+        self._stats = Stats()
+        self._engine: Engine | None = None
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+        )
+
+    def _get_iterator(self) -> _BaseDataLoaderIter:
+        if self._is_torchs():
+            if self.num_workers == 0:
+                return iterator.TorchSingleIter(self)
+            self.check_worker_number_rationality()
+            return iterator.TorchMultiIter(self)
+        if self.num_workers == 0:
+            return iterator.SingleIter(self)
+        self.check_worker_number_rationality()
+        if self._engine is None or self._engine.pid != os.getpid():
+            self._engine = Engine(self._memory_bytes)
+        return iterator.MultiIter(self)
+
+    def __iter__(self) -> _BaseDataLoaderIter:
+        # A persistent iterator that came along in a fork belongs to the parent's workers.
+        if getattr(self._iterator, "_pid", None) not in (None, os.getpid()):
+            self._iterator = None
+        return super().__iter__()
+
+    def _is_torchs(self) -> bool:
+        """Whether torch's own iterator serves this loader."""
+        return (
+            self._dataset_kind != _DatasetKind.Map
+            or isinstance(self.dataset, (IterDataPipe, MapDataPipe))
+            or (self.pin_memory and torch.accelerator.is_available())
+        )
+
+    def stats(self, reset: bool = False) -> dict[str, Any]:
+        """What this loader has measured since it was made, or since ``reset=True``.
+
+        ``path`` says how most batches came: ``slot`` (through millhead's memory), ``general``
+        (anything that does not fit there) or ``torch`` (torch's own iterator).
+        """
+        if self._engine is None:
+            slots = {"count": 0, "bytes": 0, "held": 0, "frozen": 0}
+        else:
+            slots = self._engine.pool.stats()
+        self._stats.refresh()
+        report = self._stats.report(self.num_workers, slots)
+        if reset:
+            self._stats.clear()
+        return report
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The loader without what only lives in this process: it pickles and copies after use."""
+        state = self.__dict__.copy()
+        state.update(_iterator=None, _engine=None, _stats=None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _stats=Stats())
+
+
+def stats(loader: Any, reset: bool = False) -> dict[str, Any]:
+    """``loader.stats()`` for a loader, or for one of its iterators."""
+    owner = getattr(loader, "_millhead_loader", None)
+    if owner is not None and (found := owner()) is not None:
+        loader = found
+    if not isinstance(loader, DataLoader):
+        raise TypeError(f"stats() wants a millhead loader or its iterator, not {type(loader)!r}")
+    return loader.stats(reset)

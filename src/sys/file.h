@@ -1,0 +1,13 @@
+/* file.h - reading small text files of the kernel
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef MH_SYS_FILE_H
+#define MH_SYS_FILE_H
+
+#include <stddef.h>
+
+/* The whole of a file in memory, with a NUL after its *out_length bytes; NULL when it cannot be
+ * read, is larger than 16 MiB or there is no memory. Free with mh_free. Any thread. */
+char *mh_file_read_text(const char *path, size_t *out_length);
+
+#endif

@@ -1,0 +1,85 @@
+/* process.c - handles to other processes, and the watcher that ends a worker with its trainer
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "sys/process.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "sys/thread.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The same number on every architecture; older C libraries have no wrapper. */
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
+typedef struct watch {
+    int fd;
+    int exit_code;
+} watch;
+
+mh_status mh_process_open(int *out_fd, int pid, mh_error *err)
+{
+    if (pid <= 0)
+        return mh_fail(err, MH_ERR_NOT_FOUND, "there is no process %d", pid);
+    long fd = syscall(SYS_pidfd_open, pid, 0); /* always close-on-exec */
+    if (fd < 0) {
+        mh_status code = errno == ESRCH ? MH_ERR_NOT_FOUND : MH_ERR_IO;
+        return mh_fail_sys(err, code, errno, "cannot open a handle to process %d", pid);
+    }
+    *out_fd = (int)fd;
+    return MH_OK;
+}
+
+/* Waits for the end of the process; 1 when it came, 0 on time-out or a descriptor gone bad. */
+static int process_poll(int pidfd, int timeout_ms)
+{
+    struct pollfd ask = {.fd = pidfd, .events = POLLIN};
+    int ready;
+    do
+        ready = poll(&ask, 1, timeout_ms);
+    while (ready < 0 && errno == EINTR);
+    return ready > 0 && (ask.revents & POLLIN) != 0;
+}
+
+int mh_process_ended(int pidfd)
+{
+    return process_poll(pidfd, 0);
+}
+
+static void *process_watch(void *argument)
+{
+    watch mine = *(watch *)argument;
+    mh_free(argument);
+    (void)pthread_setname_np(pthread_self(), "mh-watch");
+    /* _exit, not exit: handlers and destructors may wait for locks that other threads hold. */
+    if (process_poll(mine.fd, -1))
+        _exit(mine.exit_code);
+    return NULL;
+}
+
+mh_status mh_process_exit_with(int pidfd, int exit_code, mh_error *err)
+{
+    watch *mine = mh_calloc(1, sizeof *mine);
+    if (!mine)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for the watcher of the training process");
+    mine->exit_code = exit_code;
+    /* Not below 3: user code may close or reopen the standard descriptors. */
+    mine->fd = fcntl(pidfd, F_DUPFD_CLOEXEC, 3);
+    if (mine->fd < 0) {
+        int failed = errno;
+        mh_free(mine);
+        return mh_fail_sys(err, MH_ERR_IO, failed, "cannot duplicate a process handle");
+    }
+    mh_status status = mh_thread_start_detached(process_watch, mine, err);
+    if (status != MH_OK) {
+        (void)close(mine->fd);
+        mh_free(mine);
+    }
+    return status;
+}

@@ -1,0 +1,183 @@
+/* control.h - the block of shared memory through which a consumer and its workers talk
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * One memfd: a header, then for each worker its own block on its own cache lines, a ring of tasks
+ * (written by the consumer, read by the worker) and a ring of results (the other way). Each ring
+ * has one writer and one reader, an entry is published by one store of a counter, and there is no
+ * lock, so a process killed between any two instructions leaves nothing locked and nothing half
+ * visible.
+ *
+ *     consumer                                                worker w
+ *     task_begin .. fill .. task_publish  --- task ring --->   task_wait .. task_done
+ *     result_wait .. result_done          <-- result ring ---  result_begin .. fill ..
+ * result_publish
+ *
+ * Sleeping is on two futexes: done_seq (the consumer; bumped by every result it waits for) and each
+ * worker's task_seq. A sleeper announces itself first, so that nobody pays for a wake-up that no
+ * one needs.
+ */
+#ifndef MH_WORKERS_CONTROL_H
+#define MH_WORKERS_CONTROL_H
+
+#include "batch/leaf.h"
+
+#include <millhead/error.h>
+
+#define MH_LEAVES_MAX 64
+#define MH_TASK_PAYLOAD_BYTES ((size_t)64 * 1024)
+/* Generator and hook state that travels with a result: Python's random (2.5 KB), numpy's (2.5 KB)
+ * and torch's (5 KB) fit. */
+#define MH_STATE_BYTES ((size_t)11 * 1024)
+#define MH_ANY_WORKER UINT32_MAX
+
+enum mh_task_flags {
+    MH_TASK_INTS = 1,    /* payload: int64 sample indices */
+    MH_TASK_PICKLED = 2, /* payload: a pickled index of any kind */
+    MH_TASK_OUTSIDE = 4, /* the payload lies in the pool's memory, not in the entry */
+    MH_TASK_SCHEMA = 8,  /* the payload is followed by the schema of `generation`, pickled */
+    MH_TASK_EPOCH = 16,  /* the worker's first task of an epoch after its first */
+};
+
+typedef struct mh_task {
+    uint64_t position;     /* batch number, counted by the consumer; never reused */
+    uint32_t first;        /* offset in the batch of the first sample asked for */
+    uint32_t count;        /* samples asked for */
+    uint32_t flags;        /* enum mh_task_flags */
+    uint32_t generation;   /* of the schema the slot was sized for; 0: none yet */
+    uint64_t slot_offset;  /* in the pool's memory */
+    uint64_t slot_bytes;   /* 0: no slot granted, take the general path */
+    uint64_t outside;      /* MH_TASK_OUTSIDE: where in the pool's memory */
+    uint32_t index_bytes;  /* the first part of the payload */
+    uint32_t schema_bytes; /* the second */
+    uint8_t payload[MH_TASK_PAYLOAD_BYTES];
+} mh_task;
+
+typedef enum mh_result_kind {
+    MH_RESULT_NONE,
+    MH_RESULT_SLOT,    /* the batch lies in the slot of its task */
+    MH_RESULT_GENERAL, /* pickled, with its buffers, in the worker's spill memory */
+    MH_RESULT_ERROR,   /* a pickled exception, likewise */
+} mh_result_kind;
+
+typedef struct mh_result {
+    uint64_t position;
+    uint32_t kind; /* mh_result_kind */
+    uint32_t leaf_count;
+    uint32_t generation;
+    uint32_t state_bytes;
+    uint64_t spill_offset;
+    uint64_t spill_bytes;
+    uint64_t pickled_bytes;
+    uint64_t fetch_ns;
+    uint64_t collate_ns;
+    mh_leaf leaves[MH_LEAVES_MAX];
+    uint8_t state[MH_STATE_BYTES];
+} mh_result;
+
+typedef enum mh_worker_state {
+    MH_WORKER_STARTING,
+    MH_WORKER_IDLE,
+    MH_WORKER_FETCHING,
+    MH_WORKER_COLLATING,
+    MH_WORKER_SENDING,
+    MH_WORKER_LEFT, /* ended in good order */
+} mh_worker_state;
+
+/* What a worker was doing, readable at any time and after its death. */
+typedef struct mh_worker_view {
+    mh_worker_state state;
+    int pid;
+    uint64_t position; /* task it has or had in hand */
+    uint32_t offset;   /* sample of that task: stored before each __getitem__ */
+    uint64_t busy_ns;  /* with a task in hand, since it started */
+    uint64_t heartbeat_ns;
+    uint64_t tasks;
+} mh_worker_view;
+
+typedef struct mh_control mh_control;
+
+/* The consumer's side. `depth` tasks and results fit into each worker's rings. Errors:
+ * MH_ERR_INVALID (no worker, no depth), MH_ERR_NOMEM, MH_ERR_IO. */
+MH_MUST_CHECK mh_status mh_control_open(mh_control **out, uint32_t workers, uint32_t depth,
+                                        mh_error *err);
+
+/* Worker `worker`'s side of a block another process opened; the descriptor stays the caller's.
+ * Errors: MH_ERR_CORRUPT for a block of another version or size, MH_ERR_INVALID, MH_ERR_NOMEM. */
+MH_MUST_CHECK mh_status mh_control_attach(mh_control **out, int fd, uint32_t worker, mh_error *err);
+
+/* Unmaps and frees this side; says nothing to the other. NULL allowed; inert after a fork. */
+void mh_control_close(mh_control *control);
+
+int mh_control_fd(const mh_control *control);
+uint32_t mh_control_workers(const mh_control *control);
+
+/* --- consumer --- */
+
+/* The entry to fill for the worker's next task, or NULL when its ring is full. */
+mh_task *mh_control_task_begin(mh_control *control, uint32_t worker);
+/* Makes the entry of task_begin visible and wakes the worker. */
+void mh_control_task_publish(mh_control *control, uint32_t worker);
+
+/* The oldest result of a worker, or NULL. It stays valid until result_done. */
+const mh_result *mh_control_result_peek(mh_control *control, uint32_t worker);
+void mh_control_result_done(mh_control *control, uint32_t worker);
+
+/* Sleeps until `worker` (or any: MH_ANY_WORKER) has a result, at most timeout_ns. Looks for a few
+ * microseconds before it sleeps. Returns 1 when there is one. */
+int mh_control_result_wait(mh_control *control, uint32_t worker, uint64_t timeout_ns);
+
+/* Says that `count` results of the worker whose bytes lay in its spill memory are read. */
+void mh_control_spill_done(mh_control *control, uint32_t worker);
+
+/* Tells every worker to end after what it has in hand. */
+void mh_control_stop(mh_control *control);
+
+void mh_control_view(const mh_control *control, uint32_t worker, mh_worker_view *out);
+
+/* --- worker --- */
+
+/* Sleeps until there is a task or the consumer stops, at most timeout_ns; NULL when there is none.
+ * The entry stays valid until task_done. */
+const mh_task *mh_control_task_wait(mh_control *control, uint64_t timeout_ns);
+void mh_control_task_done(mh_control *control);
+int mh_control_stopped(const mh_control *control);
+
+/* The entry for the next result. There is always room: a consumer never has more than `depth`
+ * tasks with one worker. */
+mh_result *mh_control_result_begin(mh_control *control);
+void mh_control_result_publish(mh_control *control);
+
+/* How many spilled results the consumer has read, in order. */
+uint64_t mh_control_spill_read(const mh_control *control);
+
+/* What the worker is doing now, for mh_control_view. */
+void mh_control_set_state(mh_control *control, mh_worker_state state);
+void mh_control_set_sample(mh_control *control, uint32_t offset);
+
+/* --- tests --- */
+
+/* Places where an entry changes its state, in the order a task meets them. A test names one, and
+ * the process that reaches it for the nth time raises the signal at that instruction. */
+#define MH_POINT_LIST(X)                                                                           \
+    X(MH_POINT_TASK_WRITTEN, "task-written")                                                       \
+    X(MH_POINT_TASK_PUBLISHED, "task-published")                                                   \
+    X(MH_POINT_TASK_TAKEN, "task-taken")                                                           \
+    X(MH_POINT_SAMPLE, "sample")                                                                   \
+    X(MH_POINT_TASK_DONE, "task-done")                                                             \
+    X(MH_POINT_RESULT_BEGUN, "result-begun")                                                       \
+    X(MH_POINT_RESULT_WRITTEN, "result-written")                                                   \
+    X(MH_POINT_RESULT_PUBLISHED, "result-published")                                               \
+    X(MH_POINT_RESULT_TAKEN, "result-taken")                                                       \
+    X(MH_POINT_RESULT_DONE, "result-done")
+
+typedef enum mh_point {
+#define MH_POINT_ENUM(id, name) id,
+    MH_POINT_LIST(MH_POINT_ENUM)
+#undef MH_POINT_ENUM
+        MH_POINT_COUNT
+} mh_point;
+
+/* Arms one point: `text` is "NAME:NTH:SIGNAL" ("result-written:3:9"). MH_ERR_INVALID otherwise. */
+MH_MUST_CHECK mh_status mh_point_arm(const char *text, mh_error *err);
+
+#endif

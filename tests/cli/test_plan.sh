@@ -1,0 +1,118 @@
+#!/bin/sh
+# test_plan.sh - the command's own behaviour and `millhead plan`; $1 is the built command
+# SPDX-License-Identifier: Apache-2.0
+set -u
+millhead=$1
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+failures=0
+
+fail() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+
+# expect CODE ARGUMENTS...: runs the command and keeps its output in $out and $err.
+expect() {
+    code=$1
+    shift
+    "$millhead" "$@" >"$scratch/out" 2>"$scratch/err"
+    got=$?
+    out=$(cat "$scratch/out")
+    err=$(cat "$scratch/err")
+    [ "$got" = "$code" ] || fail "millhead $*: exit $got, expected $code: $err"
+}
+
+# A good command says nothing on standard error.
+good() {
+    expect 0 "$@"
+    [ -z "$err" ] || fail "millhead $*: said '$err'"
+}
+
+# A bad one says one line "millhead: WHAT (WHERE): TO DO" and prints nothing.
+bad() {
+    expect 2 "$@"
+    [ -z "$out" ] || fail "millhead $*: printed '$out'"
+    [ "$(wc -l <"$scratch/err")" -eq 1 ] || fail "millhead $*: not one line: '$err'"
+    case $err in
+    "millhead: "*" ("*"): "*) ;;
+    *) fail "millhead $*: message '$err'" ;;
+    esac
+}
+
+contains() {
+    case $1 in
+    *"$2"*) ;;
+    *) fail "'$2' is not in: $1" ;;
+    esac
+}
+
+good --version
+[ "$out" = "millhead 0.1.0" ] || fail "version is '$out'"
+good --help
+contains "$out" "plan"
+good plan --help
+contains "$out" "--ranks"
+good plan cpus --help
+good plan -h
+
+# cpus gpus ranks | reserved workers_per_gpu total; ranks 0: not given
+while read -r cpus gpus ranks shown reserved each total; do
+    set -- plan cpus --cpus "$cpus" --gpus "$gpus" --json
+    [ "$ranks" = 0 ] || set -- "$@" --ranks "$ranks"
+    good "$@"
+    want="{\"cpus\": $cpus, \"gpus\": $gpus, \"ranks\": $shown, \"reserved\": $reserved, "
+    want="$want\"workers_per_gpu\": $each, \"total\": $total}"
+    [ "$out" = "$want" ] || fail "$*: $out, expected $want"
+done <<'TABLE'
+20 1 0 1 2 18 18
+60 3 0 3 6 18 54
+160 8 0 8 16 18 144
+8 0 0 1 2 6 6
+1 1 0 1 1 1 1
+2 4 0 4 4 1 4
+20 1 2 2 4 16 16
+TABLE
+
+good plan cpus --cpus 160 --gpus 8
+contains "$out" "each of the 8 training processes num_workers=18"
+good plan --cpus=20 --gpus=1 cpus
+contains "$out" "the training process num_workers=18"
+good plan cpus
+good plan cpus --json
+contains "$out" '"workers_per_gpu": '
+
+bad
+contains "$err" "plan"
+bad harvest
+contains "$err" "known verbs: plan"
+bad --wrong
+bad -x
+bad plan
+bad plan chunkz
+bad plan cpus extra
+bad plan cpus --wrong
+contains "$err" "'--wrong'"
+bad plan cpus --cpus
+contains "$err" "needs a value"
+bad plan cpus --json=1
+contains "$err" "takes no value"
+for number in 0 -1 x 1.5 '' ' 4' +4 99999999999999999999 1000001; do
+    bad plan cpus --cpus "$number"
+done
+bad plan cpus --gpus -1
+bad plan cpus --ranks 0
+bad "two
+lines"
+
+if [ -w /dev/full ]; then
+    "$millhead" plan cpus --json >/dev/full 2>"$scratch/err"
+    [ $? -eq 1 ] || fail "a full device was not reported"
+    contains "$(cat "$scratch/err")" "(standard output)"
+fi
+"$millhead" plan cpus --json >&- 2>"$scratch/err"
+[ $? -eq 1 ] || fail "a closed standard output was not reported"
+contains "$(cat "$scratch/err")" "(standard output)"
+
+[ "$failures" -eq 0 ] || exit 1
+echo "all passed"
