@@ -60,7 +60,8 @@ typedef struct channel_object {
     uint64_t pickled_bytes;
     uint64_t copied_out; /* batches copied because the user holds too many */
     uint32_t fork_generation;
-    int busy; /* calls under way that use the memory: close waits for a later day */
+    int busy;         /* calls under way that use the memory: close waits for a later day */
+    mh_result result; /* the one being taken, out of the worker's reach; without its state */
 } channel_object;
 
 /* --- making and ending --- */
@@ -440,14 +441,15 @@ static PyObject *pieces_in(channel_object *self, channel_worker *worker, const m
     uint64_t at = mh_piece_align(8 + count * sizeof *pieces);
     PyObject *list = PyList_New((Py_ssize_t)count);
     for (uint64_t i = 0; list && i < count; i++) {
-        PyObject *piece = NULL;
-        if (at > room || pieces[i].bytes > room - at)
+        PyObject *object = NULL;
+        mh_piece piece = pieces[i]; /* out of the worker's reach before it is checked */
+        if (at > room || piece.bytes > room - at)
             PyErr_SetString(mh_module_of((PyObject *)self)->error, "a result that is cut short");
         else
-            piece = piece_in(self, &pieces[i], base + at);
-        if (!piece || PyList_SetItem(list, (Py_ssize_t)i, piece) < 0)
+            object = piece_in(self, &piece, base + at);
+        if (!object || PyList_SetItem(list, (Py_ssize_t)i, object) < 0)
             Py_CLEAR(list);
-        at = mh_piece_align(at + pieces[i].bytes);
+        at = mh_piece_align(at + piece.bytes);
     }
     self->copied_bytes += room;
     self->pickled_bytes += result->pickled_bytes;
@@ -495,9 +497,13 @@ static const mh_result *wait_for_result(channel_object *self, unsigned number, u
     return result;
 }
 
-static PyObject *result_in(channel_object *self, unsigned number, const mh_result *result)
+static PyObject *result_in(channel_object *self, unsigned number, const mh_result *shared)
 {
     mh_error err;
+    mh_result *result = &self->result;
+    memcpy(result, shared, offsetof(mh_result, leaves));
+    if (result->leaf_count <= MH_LEAVES_MAX)
+        memcpy(result->leaves, shared->leaves, result->leaf_count * sizeof *result->leaves);
     channel_worker *worker = &self->workers[number];
     events_in(self, worker, number);
     task_note *note = &worker->notes[worker->taken % self->depth];

@@ -200,6 +200,39 @@ static PyObject *core_collate(PyObject *self, PyObject *samples)
     return batch;
 }
 
+/* One step of a loader without workers. index_out gets the index, samples what was fetched, so that
+ * the caller can say where an exception arose or collate in its own way. */
+static PyObject *core_load(PyObject *self, PyObject *arguments)
+{
+    mh_module *module = PyModule_GetState(self);
+    PyObject *sampler;
+    PyObject *dataset;
+    PyObject *index_out;
+    PyObject *samples;
+    PyObject *meter;
+    if (!PyArg_ParseTuple(arguments, "OOO!O!O!:load", &sampler, &dataset, &PyList_Type, &index_out,
+                          &PyList_Type, &samples, module->meter_type, &meter))
+        return NULL;
+    uint64_t began = mh_clock_ns();
+    PyObject *index = PyIter_Next(sampler);
+    if (!index) {
+        if (!PyErr_Occurred())
+            PyErr_SetNone(PyExc_StopIteration);
+        return NULL;
+    }
+    int status = PyList_Append(index_out, index);
+    Py_DECREF(index); /* index_out holds it */
+    if (status < 0)
+        return NULL;
+    if (!Py_IS_TYPE(index, &PyList_Type))
+        Py_RETURN_NOTIMPLEMENTED;
+    if (fetch_all(dataset, index, samples, (mh_meter *)meter) < 0)
+        return NULL;
+    PyObject *batch = core_collate(self, samples);
+    mh_histogram_add(&((mh_meter *)meter)->wait, mh_clock_ns() - began);
+    return batch;
+}
+
 static PyObject *core_cpus(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
@@ -266,6 +299,9 @@ static PyMethodDef core_functions[] = {
      "fetch(dataset, indices, samples, meter): append dataset[i] for each index to samples."},
     {"collate", core_collate, METH_O,
      "default_collate of a list of samples, or NotImplemented where torch must do it."},
+    {"load", core_load, METH_VARARGS,
+     "load(sampler, dataset, index_out, samples, meter): the next batch, or NotImplemented where "
+     "the caller must fetch or collate."},
     {"cpus", core_cpus, METH_NOARGS, "CPUs this process may use: affinity and cgroup quota."},
     {"memory", core_memory, METH_NOARGS, "(total, available) bytes under machine and cgroup."},
     {"process_open", core_process_open, METH_O, "A descriptor that tells when a process ends."},

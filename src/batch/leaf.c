@@ -29,6 +29,8 @@ mh_status mh_leaf_measure(uint64_t *out_bytes, uint8_t type_bits, const int64_t 
 mh_status mh_leaf_place(mh_leaf *leaf, uint64_t *end, uint64_t slot_bytes, mh_error *err)
 {
     uint64_t bytes = 0;
+    if (leaf->dims > MH_LEAF_DIMS)
+        return mh_fail(err, MH_ERR_INVALID, "a leaf with %u dimensions", leaf->dims);
     MH_TRY(mh_leaf_measure(&bytes, leaf->type_bits, leaf->shape, leaf->dims, err));
     uint64_t offset = (*end + MH_LEAF_ALIGN - 1) / MH_LEAF_ALIGN * MH_LEAF_ALIGN;
     if (offset > slot_bytes || bytes > slot_bytes - offset)
@@ -67,7 +69,8 @@ mh_status mh_leaf_check(const mh_leaf *leaf, uint64_t slot_bytes, mh_error *err)
                        leaf->type_code, leaf->type_bits);
     if (leaf->dims > MH_LEAF_DIMS)
         return mh_fail(err, MH_ERR_CORRUPT, "a leaf with %u dimensions", leaf->dims);
-    MH_TRY(mh_leaf_measure(&bytes, leaf->type_bits, leaf->shape, leaf->dims, err));
+    if (mh_leaf_measure(&bytes, leaf->type_bits, leaf->shape, leaf->dims, NULL) != MH_OK)
+        return mh_fail(err, MH_ERR_CORRUPT, "a leaf with an impossible shape");
     if (bytes != leaf->bytes)
         return mh_fail(err, MH_ERR_CORRUPT, "a leaf of %llu bytes whose shape says %llu",
                        (unsigned long long)leaf->bytes, (unsigned long long)bytes);

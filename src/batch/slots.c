@@ -28,6 +28,7 @@ struct mh_slot {
     mh_pool *pool;
     size_t offset;
     size_t bytes;
+    bool extra; /* made by mh_pool_grant_extra, and granted only by it */
     _Atomic uint32_t state;
     _Atomic uint32_t refs;
 };
@@ -101,17 +102,20 @@ size_t mh_pool_map_bytes(const mh_pool *pool)
     return pool->memory.map_bytes;
 }
 
-/* Drops free slots that are smaller than the current size. */
-static bool slot_outgrown(mh_pool *pool, mh_slot *slot)
+/* Whether the slot is one that batches of the current size are granted. */
+static bool slot_current(const mh_pool *pool, const mh_slot *slot)
 {
-    if (slot->bytes >= pool->slot_bytes)
-        return false;
+    return !slot->extra && slot->bytes >= pool->slot_bytes;
+}
+
+/* Gives the pages of an outgrown slot back, if nobody uses it. */
+static void slot_drop(mh_pool *pool, mh_slot *slot)
+{
     uint32_t expected = SLOT_FREE;
     if (atomic_compare_exchange_strong(&slot->state, &expected, SLOT_GONE)) {
         mh_memory_release_range(&pool->memory, slot->offset, slot->bytes);
         pool->live_bytes -= slot->bytes;
     }
-    return true;
 }
 
 static mh_status pool_list_slot(mh_pool *pool, mh_slot *slot, mh_error *err)
@@ -165,9 +169,31 @@ static uint32_t pool_usable(const mh_pool *pool)
     for (uint32_t i = 0; i < pool->slot_count; i++) {
         const mh_slot *slot = pool->slots[i];
         uint32_t state = atomic_load(&slot->state);
-        usable += slot->bytes >= pool->slot_bytes && state <= SLOT_HELD;
+        usable += slot_current(pool, slot) && state <= SLOT_HELD;
     }
     return usable;
+}
+
+/* Changes to larger slots: the free small ones make room. Nothing is dropped for a size of which
+ * not even one slot would fit. */
+static mh_status pool_enlarge(mh_pool *pool, size_t slot_bytes, mh_error *err)
+{
+    uint64_t free_bytes = 0;
+    for (uint32_t i = 0; i < pool->slot_count; i++)
+        if (!pool->slots[i]->extra && atomic_load(&pool->slots[i]->state) == SLOT_FREE)
+            free_bytes += pool->slots[i]->bytes;
+    if (pool->live_bytes - free_bytes + slot_bytes > pool->budget_bytes)
+        return mh_fail(err, MH_ERR_NOMEM,
+                       "a batch slot of %zu bytes does not fit into the memory budget of %llu",
+                       slot_bytes, (unsigned long long)pool->budget_bytes);
+    bool room = pool->live_bytes + slot_bytes <= pool->budget_bytes;
+    if (room) /* see that the machine agrees before giving anything up */
+        MH_TRY(pool_add_slot(pool, slot_bytes, err));
+    pool->slot_bytes = slot_bytes;
+    for (uint32_t i = 0; i < pool->slot_count; i++)
+        if (!slot_current(pool, pool->slots[i]) && !pool->slots[i]->extra)
+            slot_drop(pool, pool->slots[i]);
+    return MH_OK;
 }
 
 mh_status mh_pool_reserve(mh_pool *pool, size_t slot_bytes, uint32_t count, mh_error *err)
@@ -177,23 +203,41 @@ mh_status mh_pool_reserve(mh_pool *pool, size_t slot_bytes, uint32_t count, mh_e
     if (slot_bytes == 0 || slot_bytes > SIZE_MAX / 4)
         return mh_fail(err, MH_ERR_INVALID, "a batch slot cannot have %zu bytes", slot_bytes);
     slot_bytes = whole_pages(slot_bytes);
-    if (slot_bytes > pool->slot_bytes) {
-        pool->slot_bytes = slot_bytes;
-        for (uint32_t i = 0; i < pool->slot_count; i++)
-            slot_outgrown(pool, pool->slots[i]);
-    }
+    if (slot_bytes > pool->slot_bytes)
+        MH_TRY(pool_enlarge(pool, slot_bytes, err));
     for (uint32_t have = pool_usable(pool); have < count; have++)
         MH_TRY(pool_add_slot(pool, pool->slot_bytes, err));
     return MH_OK;
+}
+
+/* A free extra slot that is large enough and not wastefully so. */
+static mh_slot *pool_find_extra(mh_pool *pool, size_t bytes)
+{
+    for (uint32_t i = 0; i < pool->slot_count; i++) {
+        mh_slot *slot = pool->slots[i];
+        uint32_t expected = SLOT_FREE;
+        if (slot->extra && slot->bytes >= bytes && slot->bytes / 4 <= bytes &&
+            atomic_compare_exchange_strong(&slot->state, &expected, SLOT_FILLING))
+            return slot;
+    }
+    return NULL;
 }
 
 mh_status mh_pool_grant_extra(mh_pool *pool, mh_slot **out, size_t bytes, mh_error *err)
 {
     if (pool_forked(pool))
         return mh_fail(err, MH_ERR_FORKED, "this pool of batch slots belongs to another process");
-    MH_TRY(pool_add_slot(pool, whole_pages(bytes ? bytes : 1), err));
-    *out = pool->slots[pool->slot_count - 1];
-    atomic_store(&(*out)->state, SLOT_FILLING);
+    if (bytes > SIZE_MAX / 4)
+        return mh_fail(err, MH_ERR_INVALID, "a slot cannot have %zu bytes", bytes);
+    bytes = whole_pages(bytes ? bytes : 1);
+    mh_slot *slot = pool_find_extra(pool, bytes);
+    if (!slot) {
+        MH_TRY(pool_add_slot(pool, bytes, err));
+        slot = pool->slots[pool->slot_count - 1];
+        slot->extra = true;
+        atomic_store(&slot->state, SLOT_FILLING);
+    }
+    *out = slot;
     return MH_OK;
 }
 
@@ -205,9 +249,12 @@ mh_slot *mh_pool_grant(mh_pool *pool)
         uint32_t at = (pool->next_grant + i) % pool->slot_count;
         mh_slot *slot = pool->slots[at];
         uint32_t expected = SLOT_FREE;
-        if (atomic_load_explicit(&slot->state, memory_order_relaxed) != SLOT_FREE ||
-            slot_outgrown(pool, slot))
+        if (slot->extra || atomic_load_explicit(&slot->state, memory_order_relaxed) != SLOT_FREE)
             continue;
+        if (!slot_current(pool, slot)) {
+            slot_drop(pool, slot);
+            continue;
+        }
         /* acquire: the last reader's accesses happened before we hand the bytes out again */
         if (atomic_compare_exchange_strong(&slot->state, &expected, SLOT_FILLING)) {
             pool->next_grant = at + 1;
@@ -222,7 +269,7 @@ uint32_t mh_pool_unheld(const mh_pool *pool)
     uint32_t unheld = 0;
     for (uint32_t i = 0; i < pool->slot_count; i++) {
         const mh_slot *slot = pool->slots[i];
-        unheld += slot->bytes >= pool->slot_bytes && atomic_load(&slot->state) < SLOT_HELD;
+        unheld += slot_current(pool, slot) && atomic_load(&slot->state) < SLOT_HELD;
     }
     return unheld;
 }

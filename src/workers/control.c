@@ -92,7 +92,9 @@ mh_status mh_point_arm(const char *text, mh_error *err)
     char name[32];
     long nth;
     int number;
-    if (sscanf(text, "%31[a-z-]:%ld:%d", name, &nth, &number) == 3) {
+    int end = 0;
+    if (sscanf(text, "%31[a-z-]:%ld:%d%n", name, &nth, &number, &end) == 3 && nth > 0 &&
+        text[end] == 0) {
         for (int i = 0; i < MH_POINT_COUNT; i++) {
             if (strcmp(name, point_names[i]) == 0) {
                 point.armed = i + 1;
@@ -270,15 +272,22 @@ void mh_control_task_publish(mh_control *control, uint32_t worker)
     at_point(MH_POINT_TASK_PUBLISHED);
 }
 
+static bool result_there(const mh_control *control, uint32_t worker)
+{
+    const worker_block *block = block_of(control, worker);
+    uint64_t unread = atomic_load(&block->results_put) -
+                      atomic_load_explicit(&block->results_read, memory_order_relaxed);
+    return unread > 0 && unread <= control->depth; /* a counter that cannot be says nothing */
+}
+
 const mh_result *mh_control_result_peek(mh_control *control, uint32_t worker)
 {
     worker_block *block = block_of(control, worker);
-    uint64_t read = atomic_load_explicit(&block->results_read, memory_order_relaxed);
-    uint64_t put = atomic_load_explicit(&block->results_put, memory_order_acquire);
-    if (put == read || put - read > control->depth) /* nothing, or a counter that cannot be */
+    if (!result_there(control, worker))
         return NULL;
     at_point(MH_POINT_RESULT_TAKEN);
-    return result_at(control, block, read);
+    return result_at(control, block,
+                     atomic_load_explicit(&block->results_read, memory_order_relaxed));
 }
 
 void mh_control_result_done(mh_control *control, uint32_t worker)
@@ -286,13 +295,6 @@ void mh_control_result_done(mh_control *control, uint32_t worker)
     worker_block *block = block_of(control, worker);
     atomic_fetch_add_explicit(&block->results_read, 1, memory_order_release);
     at_point(MH_POINT_RESULT_DONE);
-}
-
-static bool result_there(const mh_control *control, uint32_t worker)
-{
-    const worker_block *block = block_of(control, worker);
-    return atomic_load(&block->results_put) !=
-           atomic_load_explicit(&block->results_read, memory_order_relaxed);
 }
 
 static bool wanted_there(const mh_control *control, uint32_t worker)

@@ -1,7 +1,8 @@
-/* test_control.c - the rings between a consumer and its workers, also when one of them dies
+/* test_control.c - the rings between a consumer and its workers
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "base/alloc.h"
+#include "entries.h"
 #include "sys/clock.h"
 #include "sys/thread.h"
 #include "unit.h"
@@ -10,114 +11,12 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-
-#define MS UINT64_C(1000000)
-#define PATIENCE_NS (20000 * MS)
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
-static mh_control *open_control(uint32_t workers, uint32_t depth)
-{
-    mh_control *control = NULL;
-    assert_int_equal(mh_control_open(&control, workers, depth, NULL), MH_OK);
-    return control;
-}
 
 static mh_control *attach(const mh_control *to, uint32_t worker)
 {
     mh_control *control = NULL;
     assert_int_equal(mh_control_attach(&control, mh_control_fd(to), worker, NULL), MH_OK);
     return control;
-}
-
-/* --- entries whose every part tells their number --- */
-
-#define MARKED_BYTES 200
-
-static void task_mark(mh_task *task, uint64_t number)
-{
-    *task = (mh_task){.position = number,
-                      .first = (uint32_t)number + 1,
-                      .count = (uint32_t)number + 2,
-                      .flags = MH_TASK_INTS,
-                      .generation = (uint32_t)number + 3,
-                      .slot_offset = number * 5,
-                      .slot_bytes = number * 7,
-                      .outside = number * 9,
-                      .index_bytes = (uint32_t)number * 11,
-                      .schema_bytes = (uint32_t)number * 13};
-    memset(task->payload, (uint8_t)(number * 17 + 1), MARKED_BYTES);
-    task->payload[MH_TASK_PAYLOAD_BYTES - 1] = (uint8_t)(number * 19 + 1);
-}
-
-/* As task_mark without the 64 KB of zeroes, for the many. */
-static void task_mark_quickly(mh_task *task, uint64_t number)
-{
-    task->position = number;
-    task->slot_offset = number * 5;
-    task->schema_bytes = (uint32_t)number * 13;
-    task->payload[0] = (uint8_t)(number * 17 + 1);
-    task->payload[MH_TASK_PAYLOAD_BYTES - 1] = (uint8_t)(number * 19 + 1);
-}
-
-static int task_is(const mh_task *task, uint64_t number)
-{
-    return task->position == number && task->slot_offset == number * 5 &&
-           task->schema_bytes == (uint32_t)number * 13 &&
-           task->payload[0] == (uint8_t)(number * 17 + 1) &&
-           task->payload[MH_TASK_PAYLOAD_BYTES - 1] == (uint8_t)(number * 19 + 1);
-}
-
-static int task_is_whole(const mh_task *task, uint64_t number)
-{
-    for (size_t at = 0; at < MARKED_BYTES; at++)
-        if (task->payload[at] != (uint8_t)(number * 17 + 1))
-            return 0;
-    return task_is(task, number) && task->first == (uint32_t)number + 1 &&
-           task->count == (uint32_t)number + 2 && task->flags == MH_TASK_INTS &&
-           task->generation == (uint32_t)number + 3 && task->slot_bytes == number * 7 &&
-           task->outside == number * 9 && task->index_bytes == (uint32_t)number * 11;
-}
-
-static void result_mark(mh_result *result, uint64_t number)
-{
-    result->position = number;
-    result->kind = MH_RESULT_SLOT;
-    result->leaf_count = (uint32_t)number + 1;
-    result->state_bytes = (uint32_t)number + 2;
-    result->spill_offset = number * 3;
-    result->leaves[0].bytes = number * 5;
-    result->leaves[MH_LEAVES_MAX - 1].shape[MH_LEAF_DIMS - 1] = (int64_t)number * 7;
-    result->state[0] = (uint8_t)(number * 9 + 1);
-    result->state[MH_STATE_BYTES - 1] = (uint8_t)(number * 11 + 1);
-}
-
-static int result_is(const mh_result *result, uint64_t number)
-{
-    return result->position == number && result->kind == MH_RESULT_SLOT &&
-           result->leaf_count == (uint32_t)number + 1 &&
-           result->state_bytes == (uint32_t)number + 2 && result->spill_offset == number * 3 &&
-           result->leaves[0].bytes == number * 5 &&
-           result->leaves[MH_LEAVES_MAX - 1].shape[MH_LEAF_DIMS - 1] == (int64_t)number * 7 &&
-           result->state[0] == (uint8_t)(number * 9 + 1) &&
-           result->state[MH_STATE_BYTES - 1] == (uint8_t)(number * 11 + 1);
-}
-
-static int put_task(mh_control *control, uint32_t worker, uint64_t number)
-{
-    mh_task *task = mh_control_task_begin(control, worker);
-    if (!task)
-        return 0;
-    task_mark(task, number);
-    mh_control_task_publish(control, worker);
-    return 1;
-}
-
-static void put_result(mh_control *control, uint64_t number)
-{
-    result_mark(mh_control_result_begin(control), number);
-    mh_control_result_publish(control);
 }
 
 /* --- opening and attaching --- */
@@ -568,35 +467,6 @@ static void a_full_ring_alone_holds_the_consumer_back(void **state)
 
 /* --- another process --- */
 
-/* Whatever becomes of the test, its children end. Also a stopped one, which no alarm reaches. */
-static void child_begin(void)
-{
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    (void)alarm(60);
-}
-
-/* Serves until the consumer stops. Exit codes: 0 good, others say what was wrong. */
-static int worker_process(int fd, uint32_t number)
-{
-    mh_control *control = NULL;
-    if (mh_control_attach(&control, fd, number, NULL) != MH_OK)
-        return 1;
-    for (uint64_t next = 0; !mh_control_stopped(control);) {
-        const mh_task *task = mh_control_task_wait(control, 1000 * MS);
-        if (!task)
-            continue;
-        if (!task_is_whole(task, next))
-            return 2;
-        for (uint32_t sample = 0; sample < 3; sample++)
-            mh_control_set_sample(control, sample);
-        mh_control_task_done(control);
-        put_result(control, next++);
-    }
-    mh_control_set_state(control, MH_WORKER_LEFT);
-    mh_control_close(control);
-    return 0;
-}
-
 static pid_t start_worker(const mh_control *consumer, uint32_t number)
 {
     pid_t child = fork();
@@ -738,204 +608,6 @@ static void the_dead_are_still_to_be_seen(void **state)
     mh_control_close(consumer);
 }
 
-/* --- crash points --- */
-
-#define DEPTH 4
-#define TASKS 12
-
-static const struct crash {
-    const char *name;
-    int by_worker; /* which side reaches it */
-    uint64_t seen; /* whole entries the other side sees when it happens for the second time */
-} crashes[] = {
-    [MH_POINT_TASK_WRITTEN] = {"task-written", 0, 1},
-    [MH_POINT_TASK_PUBLISHED] = {"task-published", 0, 2},
-    [MH_POINT_TASK_TAKEN] = {"task-taken", 1, 1},
-    [MH_POINT_SAMPLE] = {"sample", 1, 0},
-    [MH_POINT_TASK_DONE] = {"task-done", 1, 1},
-    [MH_POINT_RESULT_BEGUN] = {"result-begun", 1, 1},
-    [MH_POINT_RESULT_WRITTEN] = {"result-written", 1, 1},
-    [MH_POINT_RESULT_PUBLISHED] = {"result-published", 1, 2},
-    [MH_POINT_RESULT_TAKEN] = {"result-taken", 0, DEPTH + 1},
-    [MH_POINT_RESULT_DONE] = {"result-done", 0, DEPTH + 1},
-};
-_Static_assert(COUNT(crashes) == MH_POINT_COUNT, "a crash point without a test");
-
-/* Arms a point for its second time. */
-static int arm(mh_point point, int signal)
-{
-    char text[64];
-    (void)snprintf(text, sizeof text, "%s:2:%d", crashes[point].name, signal);
-    return mh_point_arm(text, NULL) == MH_OK;
-}
-
-/* One step of a consumer that keeps its worker's ring full; 0 when a result is not whole. */
-static int consume(mh_control *control, uint64_t *asked, uint64_t *taken)
-{
-    while (*asked < TASKS && *asked - *taken < DEPTH && put_task(control, 0, *asked))
-        (*asked)++;
-    (void)mh_control_result_wait(control, 0, 5 * MS);
-    const mh_result *result = mh_control_result_peek(control, 0);
-    if (!result)
-        return 1;
-    if (!result_is(result, *taken))
-        return 0;
-    (*taken)++;
-    mh_control_result_done(control, 0);
-    return 1;
-}
-
-/* The state letter of /proc/PID/stat: 'T' stopped, 'Z' dead. */
-static char process_state(pid_t pid)
-{
-    char path[64], letter = '?';
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return 'X';
-    if (fscanf(file, "%*d (%*[^)]) %c", &letter) != 1)
-        letter = '?';
-    (void)fclose(file);
-    return letter;
-}
-
-static int process_out(pid_t pid)
-{
-    char letter = process_state(pid);
-    return letter == 'T' || letter == 'Z' || letter == 'X';
-}
-
-/* The worker meets its end; this process is the consumer that must not notice anything but that
- * no more results come. */
-static void worker_dies_at(mh_point point, int signal)
-{
-    uint64_t asked = 0, taken = 0, began = mh_clock_ns();
-    mh_control *consumer = open_control(1, DEPTH);
-    pid_t child = fork();
-    if (child == 0) {
-        child_begin();
-        _exit(arm(point, signal) ? worker_process(mh_control_fd(consumer), 0) : 9);
-    }
-    while (!process_out(child) && mh_clock_ns() - began < PATIENCE_NS)
-        assert_true(consume(consumer, &asked, &taken));
-    assert_true(process_out(child));
-    for (int i = 0; i < 3; i++) /* what it sent before */
-        assert_true(consume(consumer, &asked, &taken));
-    assert_int_equal(taken, crashes[point].seen);
-    assert_null(mh_control_result_peek(consumer, 0));
-    mh_worker_view view;
-    mh_control_view(consumer, 0, &view);
-    assert_int_equal(view.pid, child);
-    assert_int_equal(view.position, point == MH_POINT_SAMPLE ? 0 : 1);
-    if (point == MH_POINT_SAMPLE)
-        assert_int_equal(view.offset, 1);
-    if (signal == SIGSTOP)
-        assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(child_code(child), 128 + SIGKILL);
-    mh_control_close(consumer);
-}
-
-/* Opens, says under which number its memfd is to be had, waits for the worker, works and dies. */
-static int consumer_process(mh_point point, int signal, int line)
-{
-    char go;
-    mh_control *control = NULL;
-    uint64_t asked = 0, taken = 0, began = mh_clock_ns();
-    if (mh_control_open(&control, 1, DEPTH, NULL) != MH_OK)
-        return 1;
-    int fd = mh_control_fd(control);
-    if (write(line, &fd, sizeof fd) != sizeof fd || read(line, &go, 1) != 1)
-        return 2;
-    if (!arm(point, signal))
-        return 3;
-    while (mh_clock_ns() - began < PATIENCE_NS)
-        if (!consume(control, &asked, &taken))
-            return 4;
-    return 5;
-}
-
-static mh_control *attach_to(pid_t pid, int fd_there)
-{
-    char path[64];
-    mh_control *control = NULL;
-    (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, fd_there);
-    FILE *file = fopen(path, "r+");
-    assert_non_null(file);
-    assert_int_equal(mh_control_attach(&control, fileno(file), 0, NULL), MH_OK);
-    assert_int_equal(fclose(file), 0);
-    return control;
-}
-
-/* The consumer meets its end; this process is the worker, which finishes what it was given. */
-static void consumer_dies_at(mh_point point, int signal)
-{
-    int line[2], fd_there;
-    uint64_t seen = 0, began = mh_clock_ns();
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, line), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        child_begin();
-        _exit(consumer_process(point, signal, line[1]));
-    }
-    assert_int_equal(read(line[0], &fd_there, sizeof fd_there), sizeof fd_there);
-    mh_control *worker = attach_to(child, fd_there);
-    assert_int_equal(write(line[0], "g", 1), 1);
-    for (int idle = 0; idle < 3 && mh_clock_ns() - began < PATIENCE_NS;) {
-        int out = process_out(child); /* looked at before the ring: its last entry is not missed */
-        const mh_task *task = mh_control_task_wait(worker, 5 * MS);
-        if (!task) {
-            idle += out;
-            continue;
-        }
-        assert_true(task_is_whole(task, seen));
-        mh_control_task_done(worker);
-        put_result(worker, seen++);
-    }
-    assert_true(process_out(child));
-    assert_int_equal(seen, crashes[point].seen);
-    if (signal == SIGSTOP)
-        assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(child_code(child), 128 + SIGKILL);
-    (void)close(line[0]);
-    (void)close(line[1]);
-    mh_control_close(worker);
-}
-
-static void a_crash_at_any_point_leaves_whole_entries(void **state)
-{
-    (void)state;
-    static const int signals[] = {SIGKILL, SIGSTOP};
-    for (size_t s = 0; s < COUNT(signals); s++) {
-        for (int point = 0; point < MH_POINT_COUNT; point++) {
-            print_message("%s, signal %d\n", crashes[point].name, signals[s]);
-            if (crashes[point].by_worker)
-                worker_dies_at((mh_point)point, signals[s]);
-            else
-                consumer_dies_at((mh_point)point, signals[s]);
-        }
-    }
-}
-
-static void only_known_points_can_be_armed(void **state)
-{
-    (void)state;
-    static const char *const texts[] = {
-        "",           "sample",     "sample:1",
-        "sample:x:9", "nosuch:1:9", ":1:9",
-        "sample 1 9", "SAMPLE:1:9", "a-name-much-longer-than-any-of-the-points:1:9"};
-    for (size_t i = 0; i < COUNT(texts); i++) {
-        mh_error err = {0};
-        assert_int_equal(mh_point_arm(texts[i], &err), MH_ERR_INVALID);
-        assert_non_null(strstr(err.message, "NAME:NTH:SIGNAL"));
-    }
-    for (int point = 0; point < MH_POINT_COUNT; point++) {
-        pid_t child = fork(); /* arming cannot be undone */
-        if (child == 0)
-            _exit(arm((mh_point)point, SIGKILL) ? 0 : 1);
-        assert_int_equal(child_code(child), 0);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -960,8 +632,6 @@ int main(void)
         cmocka_unit_test(a_stopped_worker_gets_no_task),
         cmocka_unit_test(a_forked_copy_of_the_consumer_is_inert),
         cmocka_unit_test(the_dead_are_still_to_be_seen),
-        cmocka_unit_test(only_known_points_can_be_armed),
-        cmocka_unit_test(a_crash_at_any_point_leaves_whole_entries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -212,12 +212,38 @@ static void an_extra_slot_has_its_own_size(void **state)
     assert_null(mh_pool_grant(pool));
     assert_int_equal(mh_slot_data(small)[PAGE - 1], 1);
     assert_int_equal(mh_slot_data(large)[5 * PAGE - 1], 2);
-    /* one that is too small for batches goes back to the system, the other serves for them */
+    /* free again, they serve the next extras of about their size, and never a batch */
     mh_slot_abandon(small);
-    assert_null(mh_pool_grant(pool));
-    assert_int_equal(backed_bytes(pool), 9 * PAGE);
     mh_slot_abandon(large);
-    assert_ptr_equal(mh_pool_grant(pool), large);
+    assert_null(mh_pool_grant(pool));
+    mh_slot *again = NULL;
+    for (int lap = 0; lap < 100; lap++) {
+        assert_int_equal(mh_pool_grant_extra(pool, &again, 4 * PAGE, NULL), MH_OK);
+        assert_ptr_equal(again, large);
+        mh_slot_abandon(again);
+    }
+    assert_int_equal(mh_pool_grant_extra(pool, &again, 1, NULL), MH_OK);
+    assert_ptr_equal(again, small);
+    assert_int_equal(backed_bytes(pool), 10 * PAGE);
+    assert_int_equal(mh_pool_grant_extra(pool, &again, SIZE_MAX - 10, NULL), MH_ERR_INVALID);
+    mh_pool_unref(pool);
+}
+
+static void a_refused_larger_size_leaves_the_small_slots(void **state)
+{
+    (void)state;
+    mh_error err = {0};
+    mh_pool *pool = open_pool(8 * PAGE);
+    assert_int_equal(mh_pool_reserve(pool, PAGE, 3, NULL), MH_OK);
+    assert_int_equal(mh_pool_reserve(pool, 9 * PAGE, 3, &err), MH_ERR_NOMEM);
+    assert_non_null(strstr(err.message, "slot of 36864 bytes"));
+    assert_int_equal(stats_of(pool).slots, 3);
+    assert_non_null(mh_pool_grant(pool));
+    mh_pool_unref(pool);
+    pool = pool_of(2, PAGE); /* no budget: the machine refuses */
+    assert_int_equal(mh_pool_reserve(pool, (size_t)1 << 50, 1, &err), MH_ERR_NOMEM);
+    assert_int_equal(stats_of(pool).slots, 2);
+    assert_non_null(mh_pool_grant(pool));
     mh_pool_unref(pool);
 }
 
@@ -528,6 +554,7 @@ int main(void)
         cmocka_unit_test(beyond_the_budget_is_refused_with_figures),
         cmocka_unit_test(the_machine_is_a_budget_too),
         cmocka_unit_test(an_extra_slot_has_its_own_size),
+        cmocka_unit_test(a_refused_larger_size_leaves_the_small_slots),
         cmocka_unit_test(a_frozen_slot_is_never_granted_again),
         cmocka_unit_test(the_pool_outlives_its_owner),
         cmocka_unit_test(a_frozen_slot_keeps_the_pool_as_well),

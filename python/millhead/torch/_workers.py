@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing.process
 import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from multiprocessing import reduction
 from typing import Any
@@ -36,6 +38,21 @@ def forking_a_worker() -> bool:
     return getattr(_own_fork, "under_way", False)
 
 
+#: Processes of live workers, to be forgotten in a forked child.
+_processes: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    """At its exit, multiprocessing ends all daemons it knows of: in a child that the user forked,
+    those are the parent's workers. It has no public way to forget them."""
+    known = getattr(multiprocessing.process, "_children", None)
+    if known is not None:
+        known.difference_update(list(_processes))
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
 class Worker:
     """A handle to one worker process, however it was started."""
 
@@ -50,6 +67,7 @@ class Worker:
             self._pidfd: int | None = _core.process_open(process.pid)
         except FileNotFoundError:  # ended already; exitcode will tell
             self._pidfd = None
+        _processes.add(process)
 
     @property
     def pid(self) -> int:

@@ -6,6 +6,7 @@ sampler is asked - follows torch step by step, because the stream must equal tor
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import pickle
@@ -84,35 +85,64 @@ class SingleIter(_Profiled, _SingleProcessDataLoaderIter):
         self._profile_name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         self._millhead_loader = weakref.ref(loader)
         self._stats = loader._stats
-        self._native_collate = self._auto_collation and collates_as_torch(self._collate_fn)
+        self._native = (
+            self._auto_collation
+            and collates_as_torch(self._collate_fn)
+            and not getattr(self._dataset, "__getitems__", None)
+        )
         self._began_ns = began
         self._stats.setup_ns = time.perf_counter_ns() - began
         self._epoch: EpochLine | None = EpochLine(self._stats)
 
     def _load_next(self) -> Any:
+        if not self._native:
+            return self._load_in_python(*self._next_in_python())
+        stats = self._stats
+        found: list[Any] = []
+        samples: list[Any] = []
+        try:
+            batch = _core.load(self._sampler_iter, self._dataset, found, samples, stats.meter)
+        except StopIteration:
+            if not found:
+                self._end_epoch()
+            raise
+        except Exception as error:
+            if found:
+                self._note_sample(error, found[0], samples)
+            raise
+        if batch is NotImplemented:
+            return self._load_in_python(found[0], samples, time.perf_counter_ns())
+        stats.paths["slot"] += 1
+        stats.samples += len(samples)
+        if self._num_yielded == 0:
+            stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
+        return batch
+
+    def _next_in_python(self) -> tuple[Any, list[Any], int]:
         began = time.perf_counter_ns()
         try:
-            index = next(self._sampler_iter)
+            return next(self._sampler_iter), [], began
         except StopIteration:
-            if self._epoch is not None:
-                self._epoch.end()
-                self._epoch = None
+            self._end_epoch()
             raise
+
+    def _load_in_python(self, index: Any, samples: Any, began: int) -> Any:
+        """Fetch (unless C already did) and collate, where C cannot do both."""
         stats = self._stats
-        batch = NotImplemented
         if not self._auto_collation:
             batch = self._collate_fn(self._dataset[index])
-            stats.batch("general", 1)
         else:
-            samples = self._fetch(index)
-            if self._native_collate:
-                batch = _core.collate(samples)
+            batch = NotImplemented
+            if not samples:
+                samples = self._fetch(index)
+                if collates_as_torch(self._collate_fn):
+                    batch = _core.collate(samples)
             if batch is NotImplemented:
                 batch = self._collate_fn(samples)
-                stats.batch("general", _sample_count(index, True))
             else:
                 stats.paths["slot"] += 1
-                stats.samples += len(samples)
+                stats.paths["general"] -= 1
+        stats.batch("general", _sample_count(index, self._auto_collation))
         now = time.perf_counter_ns()
         stats.meter.add_wait(now - began)
         if self._num_yielded == 0:
@@ -127,11 +157,19 @@ class SingleIter(_Profiled, _SingleProcessDataLoaderIter):
         try:
             _core.fetch(singly[0], singly[1], samples, self._stats.meter)
         except Exception as error:
-            self._stats.errors_raised += 1
-            if not isinstance(error, StopIteration) and len(samples) < len(index):
-                error.add_note(f"millhead: sample index {index[len(samples)]!r}")
+            self._note_sample(error, index, samples)
             raise
         return samples
+
+    def _note_sample(self, error: Exception, index: Any, samples: list[Any]) -> None:
+        self._stats.errors_raised += 1
+        if not isinstance(error, StopIteration) and len(samples) < len(index):
+            error.add_note(f"millhead: sample index {index[len(samples)]!r}")
+
+    def _end_epoch(self) -> None:
+        if self._epoch is not None:
+            self._epoch.end()
+            self._epoch = None
 
 
 class MultiIter(_Profiled, _MultiProcessingDataLoaderIter):
@@ -186,6 +224,7 @@ class MultiIter(_Profiled, _MultiProcessingDataLoaderIter):
         )
         self._engine.under_way += self._under_way
         self._stats.sources.add(self)
+        _live.add(self)
         if self._engine.schema is not None:
             self._use_schema(self._engine.schema)
 
@@ -412,7 +451,7 @@ class MultiIter(_Profiled, _MultiProcessingDataLoaderIter):
             for number in range(self._num_workers)
         ]
 
-    def _shutdown_workers(self) -> None:
+    def _shutdown_workers(self, patience: float = torch_utils.MP_STATUS_CHECK_INTERVAL) -> None:
         if self._shutdown or torch_utils is None or torch_utils.python_exit_status is not False:
             return  # nothing to do, or the interpreter is going: the workers see that themselves
         if self._pid != os.getpid():
@@ -424,8 +463,20 @@ class MultiIter(_Profiled, _MultiProcessingDataLoaderIter):
         self._engine.under_way -= self._under_way
         self._channel.stop()
         self._pending.clear()
-        end_all(self._workers, torch_utils.MP_STATUS_CHECK_INTERVAL)
+        end_all(self._workers, patience)
+        _live.discard(self)
         self._channel.close()
+
+
+#: Iterators with workers, to be ended before the interpreter is.
+_live: weakref.WeakSet[MultiIter] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_at_exit() -> None:
+    """End the workers before multiprocessing tries: it joins a stopped one for ever."""
+    for iterator in list(_live):
+        iterator._shutdown_workers(patience=0.5)
 
 
 def _start(process: Any) -> Worker:
