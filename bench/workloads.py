@@ -1,0 +1,267 @@
+"""What is measured: the cells of a benchmark, their datasets and the generated images.
+
+A *cell* is one workload at one setting (kind of sample, number of workers). Torch is imported only
+where a dataset needs it, because some peers run in environments without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+DISTINCT = 256  # samples kept in memory and handed out again and again
+VECTOR = 256  # float32 elements: 1 KB
+BIG = 2 * 1024 * 1024  # float32 elements: 8 MB
+IMAGES = 320
+IMAGE_SEED = 20
+NUMPY_KINDS = ("int", "array", "big", "pillow")  # what peers without torch tensors can run
+WORKLOADS = ("W11", "W1p")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One workload at one setting; sent to the arms as JSON."""
+
+    workload: str
+    kind: str
+    workers: int
+    batch_size: int
+    epoch_samples: int
+    block_s: float
+    shuffle: bool = False
+    gated: bool = True
+    bytes_per_sample: int = 0
+
+    @property
+    def title(self) -> str:
+        """Short name for progress lines and tables."""
+        return f"{self.workload} {self.kind}, {self.workers} workers"
+
+    @property
+    def batches(self) -> int:
+        """Batches in an epoch."""
+        return -(-self.epoch_samples // self.batch_size)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether every epoch gives the same batches."""
+        return not self.shuffle and self.kind != "pillow"
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that go into a result row."""
+        return {
+            "kind": self.kind,
+            "workers": self.workers,
+            "batch_size": self.batch_size,
+            "epoch_samples": self.epoch_samples,
+            "shuffle": self.shuffle,
+            "gated": self.gated,
+        }
+
+    def dumps(self) -> str:
+        """The cell as one line of JSON."""
+        return json.dumps(asdict(self))
+
+
+def cells(names: Sequence[str], workers: Sequence[int], quick: bool) -> list[Cell]:
+    """Expand names such as ``W11`` or ``W11:int`` to cells.
+
+    Raises:
+        ValueError: a name is unknown.
+    """
+    found: list[Cell] = []
+    for name in names:
+        workload, _, kind = name.partition(":")
+        if workload not in WORKLOADS:
+            raise ValueError(f"unknown workload {name!r}; known: {', '.join(WORKLOADS)}")
+        every = _w11(workers, quick) if workload == "W11" else _w1p(workers, quick)
+        chosen = [cell for cell in every if kind in ("", cell.kind)]
+        if not chosen:
+            known = ", ".join(dict.fromkeys(cell.kind for cell in every))
+            raise ValueError(f"unknown kind in {name!r}; {workload} has: {known}")
+        found.extend(chosen)
+    return found
+
+
+def _w11(workers: Sequence[int], quick: bool) -> Iterator[Cell]:
+    """Cheap samples: what a loader itself costs."""
+    epoch, block = (8192, 0.1) if quick else (16384, 0.2)
+    for kind in ("int", "array", "tensor"):
+        size = 8 if kind == "int" else 4 * VECTOR
+        for count in workers:
+            yield Cell("W11", kind, count, 64, epoch, block, bytes_per_sample=size)
+    for kind in () if quick else ("tensor_index", "shuffle"):
+        size = 8 if kind == "shuffle" else 4 * VECTOR
+        for count in (w for w in (0, 2) if w in workers):
+            yield Cell("W11", kind, count, 64, epoch, block, kind == "shuffle", False, size)
+    if 2 in workers:
+        samples, block = (32, 0.25) if quick else (64, 0.5)
+        yield Cell("W11", "big", 2, 4, samples, block, bytes_per_sample=4 * BIG)
+
+
+def _w1p(workers: Sequence[int], quick: bool) -> Iterator[Cell]:
+    """Pillow decode, random crop and resize: the loader should not matter."""
+    for count in workers:
+        yield Cell("W1p", "pillow", count, 16, IMAGES // 2 if quick else IMAGES, 0.5)
+
+
+class Stored:
+    """A map-style dataset that hands out prepared objects; as cheap as Python allows."""
+
+    def __init__(self, samples: Sequence[Any], length: int) -> None:
+        self.samples = [samples[i % len(samples)] for i in range(length)]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.samples[index]
+
+
+class Rows:
+    """``x[i]`` of one big tensor."""
+
+    def __init__(self, length: int) -> None:
+        import torch
+
+        self.x = torch.arange(length * VECTOR, dtype=torch.float32).reshape(length, VECTOR)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.x[index]
+
+
+class Pictures:
+    """JPEG files: decode, random resized crop to 224 with Pillow, uint8, channels first."""
+
+    def __init__(self, files: Sequence[str], finish: Callable[[np.ndarray], Any]) -> None:
+        self.files = list(files)
+        self.finish = finish
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        from PIL import Image
+
+        with Image.open(self.files[index]) as opened:
+            picture = opened.convert("RGB")
+        box = crop_box(picture.width, picture.height)
+        small = picture.crop(box).resize((224, 224), Image.Resampling.BILINEAR)
+        return self.finish(np.ascontiguousarray(np.asarray(small).transpose(2, 0, 1)))
+
+
+def crop_box(width: int, height: int) -> tuple[int, int, int, int]:
+    """A random resized crop (area 0.08 to 1, aspect 3/4 to 4/3) from the global generator."""
+    for _ in range(10):
+        area = width * height * random.uniform(0.08, 1.0)
+        aspect = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            left, top = random.randint(0, width - w), random.randint(0, height - h)
+            return left, top, left + w, top + h
+    side = min(width, height)
+    left, top = (width - side) // 2, (height - side) // 2
+    return left, top, left + side, top + side
+
+
+def dataset(cell: Cell, data_dir: Path, tensors: bool) -> Any:
+    """Build the dataset of a cell; with tensors=False only for NUMPY_KINDS, without torch."""
+    if cell.kind in ("int", "shuffle"):
+        return Stored(range(1000, 1000 + DISTINCT), cell.epoch_samples)
+    if cell.kind == "array":
+        return Stored(_vectors(), cell.epoch_samples)
+    if cell.kind == "tensor":
+        import torch
+
+        return Stored([torch.from_numpy(v) for v in _vectors()], cell.epoch_samples)
+    if cell.kind == "tensor_index":
+        return Rows(cell.epoch_samples)
+    if cell.kind == "big":
+        arrays = [np.full(BIG, k + 0.5, dtype=np.float32) for k in range(4)]
+        return Stored(arrays, cell.epoch_samples)
+    files = sorted(str(path) for path in image_dir(data_dir).glob("*.jpg"))
+    if tensors:
+        import torch
+
+        return Pictures(files[: cell.epoch_samples], torch.from_numpy)
+    return Pictures(files[: cell.epoch_samples], np.asarray)
+
+
+def _vectors() -> list[np.ndarray]:
+    generator = np.random.default_rng(11)
+    return list(generator.standard_normal((DISTINCT, VECTOR)).astype(np.float32))
+
+
+def image_dir(data_dir: Path) -> Path:
+    """Where the generated images of this recipe live."""
+    return data_dir / f"imagenet-like-{IMAGES}-{IMAGE_SEED}"
+
+
+def prepare_images(data_dir: Path) -> str:
+    """Generate the images once; return the hash of names and contents."""
+    target = image_dir(data_dir)
+    if not target.is_dir():
+        partial = target.with_suffix(f".{random.getrandbits(32):08x}")
+        partial.mkdir(parents=True)
+        for index in range(IMAGES):
+            (partial / f"{index:05d}.jpg").write_bytes(imagenet_like(index))
+        partial.rename(target)
+    digest = hashlib.sha256()
+    for path in sorted(target.glob("*.jpg")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def imagenet_like(index: int) -> bytes:
+    """A JPEG with a photograph's statistics: dead leaves plus value noise, q96 4:4:4."""
+    from PIL import Image
+
+    generator = np.random.default_rng((IMAGE_SEED, index))
+    height, width = (int(side * generator.uniform(0.75, 1.25)) for side in (375, 500))
+    canvas = _dead_leaves(generator, height, width) + 0.4 * _value_noise(generator, height, width)
+    pixels = np.clip(canvas * 255, 0, 255).astype(np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "JPEG", quality=96, subsampling=0)
+    return out.getvalue()
+
+
+def _dead_leaves(generator: np.random.Generator, height: int, width: int) -> np.ndarray:
+    """Overlapping discs of random colour, many small and few large."""
+    canvas = np.full((height, width, 3), 0.5, dtype=np.float32)
+    rows, columns = np.ogrid[:height, :width]
+    for _ in range(360):
+        radius = min(6 / math.sqrt(generator.uniform(1e-3, 1)), 160)
+        y, x = generator.uniform(0, height), generator.uniform(0, width)
+        top, left = max(int(y - radius), 0), max(int(x - radius), 0)
+        window = np.s_[top : int(y + radius) + 1, left : int(x + radius) + 1]
+        inside = (rows[window[0]] - y) ** 2 + (columns[:, window[1]] - x) ** 2 < radius**2
+        canvas[window][inside] = generator.uniform(0.1, 0.9) + generator.uniform(-0.15, 0.15, 3)
+    return canvas
+
+
+def _value_noise(generator: np.random.Generator, height: int, width: int) -> np.ndarray:
+    """Seven octaves of smoothed random values, about -0.5 to 0.5, coarse ones strongest."""
+    from PIL import Image
+
+    total = np.zeros((height, width, 3), dtype=np.float32)
+    for octave in range(7):
+        side = 4 << octave
+        grid = generator.uniform(-0.5, 0.5, (min(side, height), min(side, width)))
+        layer = Image.fromarray(grid.astype(np.float32)).resize(
+            (width, height), Image.Resampling.BICUBIC
+        )
+        tint = generator.uniform(0.6, 1.0, 3).astype(np.float32)
+        total += np.asarray(layer)[..., None] * tint * 0.57**octave
+    return total
