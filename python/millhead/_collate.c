@@ -233,6 +233,7 @@ static PyObject *collate_buffers(mh_sink *sink, items samples, Py_ssize_t count)
 {
     Py_buffer view;
     uint8_t *data;
+    PyTypeObject *array_type = sink->module->array_type;
     mh_leaf leaf = {.shape = {count}};
     if (!all_of_type(samples, count, Py_TYPE(samples[0])))
         return decline(sink);
@@ -241,6 +242,8 @@ static PyObject *collate_buffers(mh_sink *sink, items samples, Py_ssize_t count)
         return decline(sink);
     }
     bool known = format_known(&view, &leaf) && view.ndim < MH_LEAF_DIMS;
+    if (leaf.type_code == 1 && leaf.type_bits == 64 && !Py_IS_TYPE(samples[0], array_type))
+        known = false; /* torch makes no tensor of uint64 scalars */
     leaf.dims = (uint16_t)(view.ndim + 1);
     for (int i = 0; known && i < view.ndim; i++)
         leaf.shape[i + 1] = view.shape[i];
@@ -371,6 +374,21 @@ static PyObject *collate(mh_sink *sink, items samples, Py_ssize_t count)
     return batch;
 }
 
+/* Whether nobody extended torch's table of collate functions since it was bound. */
+static bool collate_map_untouched(const mh_module *module)
+{
+    PyObject *key, *value, *key_then, *value_then;
+    Py_ssize_t at = 0;
+    Py_ssize_t at_then = 0;
+    if (PyDict_Size(module->collate_map) != PyDict_Size(module->collate_map_then))
+        return false;
+    while (PyDict_Next(module->collate_map, &at, &key, &value) &&
+           PyDict_Next(module->collate_map_then, &at_then, &key_then, &value_then))
+        if (key != key_then || value != value_then)
+            return false;
+    return true;
+}
+
 /* The samples as an array of strong references: others may change the list meanwhile. */
 static PyObject **hold_items(PyObject *list, Py_ssize_t count)
 {
@@ -383,7 +401,7 @@ static PyObject **hold_items(PyObject *list, Py_ssize_t count)
 PyObject *mh_collate(mh_sink *sink, PyObject *samples)
 {
     Py_ssize_t count = PyList_Check(samples) ? PyList_Size(samples) : 0;
-    if (count == 0 || !sink->module->dlpack)
+    if (count == 0 || !sink->module->dlpack || !collate_map_untouched(sink->module))
         return decline(sink);
     PyObject **held = hold_items(samples, count);
     if (!held)

@@ -140,8 +140,10 @@ static PyObject *core_bind_torch(PyObject *self, PyObject *arguments)
     PyObject *array;
     PyObject *scalars;
     PyObject *capsule;
-    if (!PyArg_ParseTuple(arguments, "OOOO!OO!O:bind_torch", &tensor, &stack, &empty, &PyDict_Type,
-                          &dtypes, &array, &PyTuple_Type, &scalars, &capsule))
+    PyObject *collate_map;
+    if (!PyArg_ParseTuple(arguments, "OOOO!OO!OO!:bind_torch", &tensor, &stack, &empty,
+                          &PyDict_Type, &dtypes, &array, &PyTuple_Type, &scalars, &capsule,
+                          &PyDict_Type, &collate_map))
         return NULL;
     const mh_dl_exchange *table = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     if (!table)
@@ -155,6 +157,11 @@ static PyObject *core_bind_torch(PyObject *self, PyObject *arguments)
     replace(&module->stack, stack);
     replace(&module->empty, empty);
     replace(&module->dtypes, dtypes);
+    replace(&module->collate_map, collate_map);
+    Py_XDECREF(module->collate_map_then);
+    module->collate_map_then = PyDict_Copy(collate_map);
+    if (!module->collate_map_then)
+        return NULL;
     module->dlpack = table;
     Py_RETURN_NONE;
 }
@@ -330,7 +337,9 @@ static int core_exec(PyObject *self)
     module->name_out = PyUnicode_InternFromString("out");
     module->name_dtype = PyUnicode_InternFromString("dtype");
     module->name_fields = PyUnicode_InternFromString("_fields");
-    if (!module->error || !module->name_out || !module->name_dtype || !module->name_fields)
+    module->object_init = PyObject_GetAttrString((PyObject *)&PyBaseObject_Type, "__init__");
+    if (!module->object_init || !module->error || !module->name_out || !module->name_dtype ||
+        !module->name_fields)
         return -1;
     if (PyModule_AddObjectRef(self, "Error", module->error) < 0 ||
         PyModule_AddStringConstant(self, "__version__", mh_version()) < 0)
@@ -358,6 +367,8 @@ static int core_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(module->stack);
     Py_VISIT(module->empty);
     Py_VISIT(module->dtypes);
+    Py_VISIT(module->collate_map);
+    Py_VISIT(module->collate_map_then);
     return 0;
 }
 
@@ -375,9 +386,12 @@ static int core_clear(PyObject *self)
     Py_CLEAR(module->stack);
     Py_CLEAR(module->empty);
     Py_CLEAR(module->dtypes);
+    Py_CLEAR(module->collate_map);
+    Py_CLEAR(module->collate_map_then);
     Py_CLEAR(module->name_out);
     Py_CLEAR(module->name_dtype);
     Py_CLEAR(module->name_fields);
+    Py_CLEAR(module->object_init);
     return 0;
 }
 

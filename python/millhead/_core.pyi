@@ -69,6 +69,7 @@ def bind_torch(
     array: type | None,
     scalars: tuple[type, ...],
     table: Any,
+    collate_map: dict[Any, Any],
     /,
 ) -> None: ...
 def fetch(dataset: Any, indices: list[Any], samples: list[Any], meter: Meter, /) -> None: ...

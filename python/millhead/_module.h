@@ -27,7 +27,10 @@ typedef struct mh_module {
     PyObject *stack;          /* torch.stack */
     PyObject *empty;          /* torch.empty */
     PyObject *dtypes;         /* {type_code << 8 | type_bits: torch.dtype} */
-    PyObject *name_out;       /* "out", "dtype", ...: interned */
+    PyObject *collate_map;    /* torch's default_collate_fn_map, and a copy as it came */
+    PyObject *collate_map_then;
+    PyObject *object_init; /* object.__init__ */
+    PyObject *name_out;    /* "out", "dtype", ...: interned */
     PyObject *name_dtype;
     PyObject *name_fields;
     const mh_dl_exchange *dlpack;
@@ -124,7 +127,8 @@ PyObject *mh_tree_build(const mh_module *module, PyObject *structure, PyObject *
  */
 int mh_tree_same(PyObject *a, PyObject *b);
 
-/* True for an instance of a named tuple's class. */
+/* True for an instance of a named tuple's class that makes instances in no way of its own: to call
+ * it with other values only gives a tuple of those. */
 bool mh_is_named_tuple(const mh_module *module, PyObject *object);
 
 #endif

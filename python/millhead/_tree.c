@@ -5,17 +5,32 @@
 
 #include <string.h>
 
+/* namedtuple() makes a __new__ whose module says so; a class with one of its own may compute. */
+static bool makes_plain_tuples(const mh_module *module, PyObject *type)
+{
+    PyObject *init = PyObject_GetAttrString(type, "__init__");
+    PyObject *make = PyObject_GetAttrString(type, "__new__");
+    PyObject *origin = make ? PyObject_GetAttrString(make, "__module__") : NULL;
+    PyObject *prefix = origin ? PyUnicode_FromString("namedtuple_") : NULL;
+    bool plain = init == module->object_init && prefix && PyUnicode_Check(origin) &&
+                 PyUnicode_Tailmatch(origin, prefix, 0, PY_SSIZE_T_MAX, -1) == 1;
+    Py_XDECREF(init);
+    Py_XDECREF(make);
+    Py_XDECREF(origin);
+    Py_XDECREF(prefix);
+    return plain;
+}
+
 bool mh_is_named_tuple(const mh_module *module, PyObject *object)
 {
+    PyObject *type = (PyObject *)Py_TYPE(object);
     if (!PyTuple_Check(object) || Py_IS_TYPE(object, &PyTuple_Type))
         return false;
-    PyObject *fields = PyObject_GetAttr((PyObject *)Py_TYPE(object), module->name_fields);
-    if (!fields) {
-        PyErr_Clear();
-        return false;
-    }
-    Py_DECREF(fields);
-    return true;
+    PyObject *fields = PyObject_GetAttr(type, module->name_fields);
+    bool plain = fields && makes_plain_tuples(module, type);
+    Py_XDECREF(fields);
+    PyErr_Clear();
+    return plain;
 }
 
 /* --- flatten --- */

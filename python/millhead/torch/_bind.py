@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from millhead import _core
 
@@ -38,7 +39,11 @@ def _bind() -> None:
     else:
         array, scalars = numpy.ndarray, (numpy.number, numpy.bool_)
     table = torch.Tensor.__dlpack_c_exchange_api__
-    _core.bind_torch(torch.Tensor, torch.stack, torch.empty, _DTYPES, array, scalars, table)
+    # Torch's own dictionary, which users may extend: the C collate looks whether they did.
+    collate_map = default_collate_fn_map
+    _core.bind_torch(
+        torch.Tensor, torch.stack, torch.empty, _DTYPES, array, scalars, table, collate_map
+    )
 
 
 _bind()

@@ -7,6 +7,7 @@ sampler is asked - follows torch step by step, because the stream must equal tor
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import os
 import pickle
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._C._autograd import _profiler_enabled  # no public question is as cheap
 from torch.utils.data import _utils as torch_utils
+from torch.utils.data import default_collate
 from torch.utils.data.dataloader import (
     _BaseDataLoaderIter,
     _MultiProcessingDataLoaderIter,
@@ -30,7 +32,7 @@ from millhead import _core
 from millhead.torch import _general
 from millhead.torch._stats import EpochLine, advise
 from millhead.torch._workers import Descriptor, Worker, describe_exit, end_all, hint_for_exit
-from millhead.torch.worker import WorkerPlan, collates_as_torch, each_sample, run
+from millhead.torch.worker import WorkerPlan, as_list, fetches_together, run, within
 
 if TYPE_CHECKING:
     from millhead.torch.loader import DataLoader
@@ -85,11 +87,8 @@ class SingleIter(_Profiled, _SingleProcessDataLoaderIter):
         self._profile_name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         self._millhead_loader = weakref.ref(loader)
         self._stats = loader._stats
-        self._native = (
-            self._auto_collation
-            and collates_as_torch(self._collate_fn)
-            and not getattr(self._dataset, "__getitems__", None)
-        )
+        self._default_collate = self._auto_collation and self._collate_fn is default_collate
+        self._native = self._default_collate and not hasattr(self._dataset, "__getitems__")
         self._began_ns = began
         self._stats.setup_ns = time.perf_counter_ns() - began
         self._epoch: EpochLine | None = EpochLine(self._stats)
@@ -108,7 +107,7 @@ class SingleIter(_Profiled, _SingleProcessDataLoaderIter):
             raise
         except Exception as error:
             if found:
-                self._note_sample(error, found[0], samples)
+                self._note_sample(error, found[0][len(samples) :])
             raise
         if batch is NotImplemented:
             return self._load_in_python(found[0], samples, time.perf_counter_ns())
@@ -129,20 +128,15 @@ class SingleIter(_Profiled, _SingleProcessDataLoaderIter):
     def _load_in_python(self, index: Any, samples: Any, began: int) -> Any:
         """Fetch (unless C already did) and collate, where C cannot do both."""
         stats = self._stats
-        if not self._auto_collation:
-            batch = self._collate_fn(self._dataset[index])
-        else:
-            batch = NotImplemented
-            if not samples:
-                samples = self._fetch(index)
-                if collates_as_torch(self._collate_fn):
-                    batch = _core.collate(samples)
-            if batch is NotImplemented:
-                batch = self._collate_fn(samples)
-            else:
-                stats.paths["slot"] += 1
-                stats.paths["general"] -= 1
-        stats.batch("general", _sample_count(index, self._auto_collation))
+        path = "general"
+        batch = NotImplemented
+        if not samples:
+            samples = self._fetch(index)
+            if self._default_collate:
+                batch, path = _core.collate(samples), "slot"
+        if batch is NotImplemented:
+            batch, path = self._collate_fn(samples), "general"
+        stats.batch(path, _sample_count(index, self._auto_collation))
         now = time.perf_counter_ns()
         stats.meter.add_wait(now - began)
         if self._num_yielded == 0:
@@ -150,21 +144,25 @@ class SingleIter(_Profiled, _SingleProcessDataLoaderIter):
         return batch
 
     def _fetch(self, index: Any) -> Any:
-        singly = each_sample(self._dataset, index)
-        if singly is None:
+        if self._auto_collation and fetches_together(self._dataset):
             return self._dataset.__getitems__(index)  # type: ignore[attr-defined]
         samples: list[Any] = []
+        numbers = as_list(index) if self._auto_collation else [index]
         try:
-            _core.fetch(singly[0], singly[1], samples, self._stats.meter)
+            if not self._auto_collation:
+                return self._dataset[index]
+            dataset, inner = within(self._dataset, numbers)
+            _core.fetch(dataset, inner, samples, self._stats.meter)
         except Exception as error:
-            self._note_sample(error, index, samples)
+            self._note_sample(error, numbers[len(samples) :])
             raise
         return samples
 
-    def _note_sample(self, error: Exception, index: Any, samples: list[Any]) -> None:
+    def _note_sample(self, error: Exception, unfetched: list[Any]) -> None:
         self._stats.errors_raised += 1
-        if not isinstance(error, StopIteration) and len(samples) < len(index):
-            error.add_note(f"millhead: sample index {index[len(samples)]!r}")
+        if unfetched and not isinstance(error, StopIteration):
+            with contextlib.suppress(Exception):  # an exception that takes no note
+                error.add_note(f"millhead: sample index {unfetched[0]!r}")
 
     def _end_epoch(self) -> None:
         if self._epoch is not None:
@@ -414,8 +412,9 @@ class MultiIter(_Profiled, _MultiProcessingDataLoaderIter):
             return f"{text}, {view['state']}"
         if not self._auto_collation:
             return f"{text}, {view['state']}, sample index {index!r}"
-        if offset < len(index):
-            index = list(index)[offset]
+        numbers = list(index) if hasattr(index, "__len__") else []
+        if offset < len(numbers):
+            index = numbers[offset]
         return f"{text}, {view['state']}, sample index {index!r} (number {offset} of its batch)"
 
     def _fail(self, dead: list[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from collections.abc import Callable, Iterable
@@ -40,8 +41,8 @@ def parse_memory(memory: int | str | None) -> int | None:
         value = memory
     else:
         raise TypeError(f"memory should be bytes or like '2GB', but got {memory!r}")
-    if value <= 0:
-        raise ValueError(f"memory should be positive, but got {memory!r}")
+    if not 0 < value < math.inf:
+        raise ValueError(f"memory should be positive and finite, but got {memory!r}")
     return int(value)
 
 

@@ -19,24 +19,12 @@ from typing import Any
 
 import torch
 from torch._utils import ExceptionWrapper  # what torch's own workers send; tested in test_errors
-from torch.utils.data import Subset
-from torch.utils.data._utils import collate as torch_collate
+from torch.utils.data import Subset, default_collate
 from torch.utils.data._utils import worker as torch_worker
 
 from millhead import _core
 from millhead.torch import _general
 from millhead.torch._workers import Descriptor
-
-#: As torch came, to see whether the user extended it.
-_TORCH_COLLATE_MAP = dict(torch_collate.default_collate_fn_map)
-
-
-def collates_as_torch(collate_fn: Callable[[Any], Any]) -> bool:
-    """Whether ``collate_fn`` is torch's default with nothing added to its type map."""
-    return (
-        collate_fn is torch_collate.default_collate
-        and torch_collate.default_collate_fn_map == _TORCH_COLLATE_MAP
-    )
 
 
 @dataclass
@@ -57,18 +45,29 @@ class WorkerPlan:
     crash_point: str | None
 
 
-def each_sample(dataset: Any, index: Any) -> tuple[Any, list[Any]] | None:
-    """(dataset, indices) to fetch one by one, or None where ``__getitems__`` fetches them all.
+def as_list(index: Any) -> list[Any]:
+    """The indices of a batch: a batch sampler may yield any iterable of them."""
+    return index if type(index) is list else list(index)
 
-    A plain Subset has ``__getitems__`` only for the sake of the dataset it wraps: where that one
-    has none, it is the same as fetching one by one, which can say which sample failed.
+
+def fetches_together(dataset: Any) -> bool:
+    """Whether a batch is fetched by one ``__getitems__``.
+
+    A plain Subset has it only for the sake of the dataset it wraps: where that one has none,
+    fetching one by one is the same, and can say which sample failed.
     """
-    batched = getattr(dataset, "__getitems__", None)
-    if not batched:
-        return dataset, index if type(index) is list else list(index)
-    if type(dataset) is Subset and not callable(getattr(dataset.dataset, "__getitems__", None)):
-        return dataset.dataset, [dataset.indices[i] for i in index]
-    return None
+    if not getattr(dataset, "__getitems__", None):
+        return False
+    if type(dataset) is Subset:
+        return callable(getattr(dataset.dataset, "__getitems__", None))
+    return True
+
+
+def within(dataset: Any, numbers: list[Any]) -> tuple[Any, list[Any]]:
+    """A Subset's own dataset and indices in it; any other dataset as it is."""
+    if type(dataset) is Subset:
+        return dataset.dataset, [dataset.indices[number] for number in numbers]
+    return dataset, numbers
 
 
 def _seed(plan: WorkerPlan) -> int:
@@ -97,6 +96,7 @@ class _Worker:
             pickle.loads,
         )
         self.stage = ""  # what an exception's message says it arose in
+        self.numbers: list[Any] = []  # indices of the batch in hand
         self.initialised = False
 
     def start(self) -> ExceptionWrapper | None:
@@ -116,18 +116,19 @@ class _Worker:
         self.initialised = True
         return None
 
-    def native_collate(self) -> bool:
-        return self.plan.auto_collation and collates_as_torch(self.plan.collate_fn)
-
     def fetch(self, index: Any) -> Any:
         if not self.plan.auto_collation:
+            self.numbers = [index]
+            self.stage = "sample"
             return self.dataset[index]
         self.stage = "fetching"
-        singly = each_sample(self.dataset, index)
-        if singly is None:
+        if fetches_together(self.dataset):
+            self.numbers = index if hasattr(index, "__len__") else []
             return self.dataset.__getitems__(index)
+        self.numbers = as_list(index)
+        dataset, numbers = within(self.dataset, self.numbers)
         self.stage = "sample"
-        return self.station.fetch(*singly)
+        return self.station.fetch(dataset, numbers)
 
     def work(self, index: Any) -> None:
         """Fetch, collate and send one batch."""
@@ -136,7 +137,7 @@ class _Worker:
             raise UnboundLocalError("worker_init_fn failed, so this worker cannot fetch samples")
         samples = self.fetch(index)
         self.stage = "collating"
-        if self.native_collate() and self.station.collate(samples):
+        if self.plan.collate_fn is default_collate and self.station.collate(samples):
             return
         batch = self.plan.collate_fn(samples)
         del samples
@@ -160,14 +161,15 @@ class _Worker:
             stream = pickle.dumps(wrapper, 5)
         self.station.send(True, [stream])
 
-    def place(self, index: Any) -> str:
+    def place(self) -> str:
         """Where in the batch an exception arose, for its message."""
-        if not self.plan.auto_collation:
-            return f"sample index {index!r}"
-        offset = self.station.offset()
-        if self.stage == "sample" and offset < len(index):
-            return f"sample index {index[offset]!r} (number {offset} of a batch of {len(index)})"
-        return f"{self.stage} the samples with indices {_abridged(index)}"
+        numbers = list(self.numbers)
+        offset = self.station.offset() if self.plan.auto_collation else 0
+        if self.stage == "sample" and offset < len(numbers):
+            return f"sample index {numbers[offset]!r} (number {offset} of {len(numbers)})"
+        some = ", ".join(repr(number) for number in numbers[:8])
+        more = ", ..." if len(numbers) > 8 else ""
+        return f"{self.stage} the samples with indices [{some}{more}]"
 
     def run(self) -> None:
         failed_start = self.start()
@@ -183,15 +185,9 @@ class _Worker:
                 self.work(index)
             except Exception:  # noqa: BLE001 - the user's, and the consumer's to see
                 wrapper = self.wrap()
-                wrapper.exc_msg += f"millhead: {self.place(index)}\n"
+                wrapper.exc_msg += f"millhead: {self.place()}\n"
                 self.send_error(wrapper)
             del task, index
-
-
-def _abridged(index: Any) -> str:
-    numbers = list(index)
-    text = ", ".join(repr(number) for number in numbers[:8])
-    return f"[{text}, ...]" if len(numbers) > 8 else f"[{text}]"
 
 
 def _dump_stack_on_request() -> None:
