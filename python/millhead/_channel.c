@@ -247,7 +247,7 @@ static bool write_outside(channel_object *self, mh_task *task, task_note *note, 
     }
     uint8_t *to = mh_slot_data(note->carrier);
     memcpy(to, index, task->index_bytes);
-    if (task->schema_bytes)
+    if (schema)
         memcpy(to + task->index_bytes, schema, task->schema_bytes);
     task->outside = mh_slot_offset(note->carrier);
     task->flags |= MH_TASK_OUTSIDE;

@@ -19,6 +19,11 @@ import torch
 import torch.multiprocessing  # registers its reducers
 from torch import Tensor
 
+try:
+    from numpy import ndarray as _Array
+except ImportError:
+    _Array = None  # type: ignore[assignment,misc]
+
 #: Where a tensor lies: (piece, byte offset, dtype, shape, strides).
 Place = tuple[int, int, torch.dtype, tuple[int, ...], tuple[int, ...]]
 
@@ -47,6 +52,11 @@ def _is_plain(tensor: Tensor) -> bool:
     )
 
 
+def _reduce_array(array: Any) -> Any:
+    """As torch's queues do it, where protocol 5 differs: foreign byte order becomes native."""
+    return array.__reduce_ex__(5 if array.dtype.isnative else 4)
+
+
 class _Pickler(pickle.Pickler):
     """Pickles as multiprocessing does (torch registers its reducers there), but takes plain
     tensors and large buffers out of the stream."""
@@ -59,7 +69,10 @@ class _Pickler(pickle.Pickler):
         # instead of its class. Every batch by the general path tests that it is still there.
         reducers = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
         self._torch_reducer = reducers[Tensor]
-        tables: list[Any] = [{Tensor: self._reduce_tensor}, reducers, copyreg.dispatch_table]
+        own: dict[Any, Any] = {Tensor: self._reduce_tensor}
+        if _Array is not None:
+            own[_Array] = _reduce_array
+        tables: list[Any] = [own, reducers, copyreg.dispatch_table]
         self.dispatch_table = ChainMap(*tables)
 
     def _reduce_tensor(self, tensor: Tensor) -> Any:

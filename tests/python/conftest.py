@@ -1,0 +1,82 @@
+"""Every test is held to a time limit and must leave no child process and no descriptor behind."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing.forkserver
+import multiprocessing.resource_tracker
+import signal
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import procs
+import pytest
+import torch
+
+LIMIT_SECONDS = 100.0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "limit(seconds): another time limit than 100 s")
+    config.addinivalue_line("filterwarnings", "ignore:This DataLoader will create:UserWarning")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def standing_helpers() -> None:
+    """Starts what multiprocessing keeps for good, so that no test is blamed for it."""
+    multiprocessing.resource_tracker.ensure_running()
+    multiprocessing.forkserver.ensure_running()
+    torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()  # what is imported stays: collecting between tests then costs little
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "call":
+        item.stash[_FAILED] = report.failed
+    return report
+
+
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.fixture(autouse=True)
+def time_limit(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Raises in the test when it takes too long."""
+    marker = request.node.get_closest_marker("limit")
+    seconds = float(marker.args[0]) if marker else LIMIT_SECONDS
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"the test took more than {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def _left_over(children: set[int], descriptors: dict[int, str]) -> list[str]:
+    left = [f"child process {pid}" for pid in sorted(procs.children() - children)]
+    for number, target in procs.descriptors().items():
+        if descriptors.get(number) != target:
+            left.append(f"descriptor {number} ({target})")
+    return left
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request: pytest.FixtureRequest, time_limit: None) -> Iterator[None]:
+    """Fails a test that leaves child processes or descriptors behind."""
+    children, descriptors = procs.children(), procs.descriptors()
+    yield
+    if request.node.stash.get(_FAILED, True):
+        return  # its traceback keeps what the test used alive
+    if _left_over(children, descriptors):
+        gc.collect()
+        procs.wait_until(lambda: not _left_over(children, descriptors))
+    left = _left_over(children, descriptors)
+    assert not left, f"left behind: {', '.join(left)}"
