@@ -30,6 +30,9 @@ Place = tuple[int, int, torch.dtype, tuple[int, ...], tuple[int, ...]]
 #: Offsets into a piece are multiples of this, the largest size of an element.
 _ALIGN = 16
 
+#: Bytes between a tensor's elements that are sent for the sake of its strides.
+_TOLERATED_GAPS = 2**20
+
 _loading = threading.local()
 
 
@@ -106,7 +109,7 @@ def _place(tensors: list[Tensor]) -> tuple[list[Tensor], list[Place]]:
     spans: list[tuple[int, int, int, int]] = []  # storage, begin, end, number
     for number, tensor in enumerate(tensors):
         begin, end = _byte_span(tensor)
-        if end - begin > 2 * tensor.numel() * tensor.element_size():
+        if end - begin > 2 * tensor.numel() * tensor.element_size() + _TOLERATED_GAPS:
             tensors[number] = tensor = tensor.contiguous()
             begin, end = _byte_span(tensor)
         spans.append((tensor.untyped_storage().data_ptr(), begin, end, number))
