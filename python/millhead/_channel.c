@@ -55,7 +55,6 @@ typedef struct channel_object {
     PyObject *structure;
     PyObject *schema; /* structure, pickled */
     uint32_t generation;
-    uint64_t wait_began_ns; /* 0: not waiting */
     uint64_t copied_bytes;
     uint64_t pickled_bytes;
     uint64_t copied_out; /* batches copied because the user holds too many */
@@ -483,17 +482,14 @@ static const mh_result *wait_for_result(channel_object *self, unsigned number, u
 {
     const mh_result *result = mh_control_result_peek(self->control, number);
     if (!result && timeout_ns) {
-        if (!self->wait_began_ns)
-            self->wait_began_ns = mh_clock_ns();
+        if (!self->meter->wait_began_ns)
+            self->meter->wait_began_ns = mh_clock_ns();
         Py_BEGIN_ALLOW_THREADS mh_control_result_wait(self->control, number, timeout_ns);
         Py_END_ALLOW_THREADS if (PyErr_CheckSignals() < 0) return NULL;
         result = mh_control_result_peek(self->control, number);
     }
-    if (result) {
-        mh_histogram_add(&self->meter->wait,
-                         self->wait_began_ns ? mh_clock_ns() - self->wait_began_ns : 0);
-        self->wait_began_ns = 0;
-    }
+    if (result)
+        mh_meter_end_wait(self->meter);
     return result;
 }
 
@@ -638,8 +634,8 @@ static PyObject *channel_ready(PyObject *object, PyObject *arguments)
     unsigned long long timeout_ns;
     if (!PyArg_ParseTuple(arguments, "K:ready", &timeout_ns) || !worker_of(self, 0))
         return NULL;
-    if (!self->wait_began_ns)
-        self->wait_began_ns = mh_clock_ns();
+    if (!self->meter->wait_began_ns)
+        self->meter->wait_began_ns = mh_clock_ns();
     self->busy++;
     Py_BEGIN_ALLOW_THREADS mh_control_result_wait(self->control, MH_ANY_WORKER, timeout_ns);
     Py_END_ALLOW_THREADS self->busy--;

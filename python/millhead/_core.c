@@ -220,7 +220,7 @@ static PyObject *core_load(PyObject *self, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "OOO!O!O!:load", &sampler, &dataset, &PyList_Type, &index_out,
                           &PyList_Type, &samples, module->meter_type, &meter))
         return NULL;
-    uint64_t began = mh_clock_ns();
+    ((mh_meter *)meter)->wait_began_ns = mh_clock_ns();
     PyObject *index = PyIter_Next(sampler);
     if (!index) {
         if (!PyErr_Occurred())
@@ -236,7 +236,8 @@ static PyObject *core_load(PyObject *self, PyObject *arguments)
     if (fetch_all(dataset, index, samples, (mh_meter *)meter) < 0)
         return NULL;
     PyObject *batch = core_collate(self, samples);
-    mh_histogram_add(&((mh_meter *)meter)->wait, mh_clock_ns() - began);
+    if (batch && batch != Py_NotImplemented)
+        mh_meter_end_wait((mh_meter *)meter);
     return batch;
 }
 

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "_module.h"
+#include "sys/clock.h"
 
 #include <string.h>
 
@@ -10,21 +11,34 @@ void mh_meter_offer(mh_meter *meter, uint64_t ns, PyObject *index, int worker)
     if (meter->slow_count == MH_SLOWEST && ns <= meter->slowest[MH_SLOWEST - 1].ns)
         return;
     int at = meter->slow_count;
-    if (at == MH_SLOWEST)
-        Py_DECREF(meter->slowest[--at].index);
-    else
+    if (at == MH_SLOWEST) {
+        at--;
+        Py_DECREF(meter->slowest[at].index);
+    } else {
         meter->slow_count++;
+    }
     for (; at > 0 && meter->slowest[at - 1].ns < ns; at--)
         meter->slowest[at] = meter->slowest[at - 1];
     meter->slowest[at] = (mh_slow_sample){ns, Py_NewRef(index), worker};
 }
 
-static PyObject *meter_add_wait(PyObject *self, PyObject *argument)
+void mh_meter_end_wait(mh_meter *meter)
 {
-    unsigned long long ns = PyLong_AsUnsignedLongLong(argument);
-    if (PyErr_Occurred())
-        return NULL;
-    mh_histogram_add(&((mh_meter *)self)->wait, ns);
+    mh_histogram_add(&meter->wait, meter->wait_began_ns ? mh_clock_ns() - meter->wait_began_ns : 0);
+    meter->wait_began_ns = 0;
+}
+
+static PyObject *meter_begin_wait(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    ((mh_meter *)self)->wait_began_ns = mh_clock_ns();
+    Py_RETURN_NONE;
+}
+
+static PyObject *meter_end_wait(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    mh_meter_end_wait((mh_meter *)self);
     Py_RETURN_NONE;
 }
 
@@ -71,8 +85,10 @@ static PyObject *meter_slowest(PyObject *self, PyObject *unused)
 static int meter_clear(PyObject *self)
 {
     mh_meter *meter = (mh_meter *)self;
-    while (meter->slow_count > 0)
-        Py_CLEAR(meter->slowest[--meter->slow_count].index);
+    while (meter->slow_count > 0) {
+        meter->slow_count--;
+        Py_CLEAR(meter->slowest[meter->slow_count].index);
+    }
     return 0;
 }
 
@@ -103,7 +119,8 @@ static void meter_dealloc(PyObject *self)
 }
 
 static PyMethodDef meter_methods[] = {
-    {"add_wait", meter_add_wait, METH_O, "Record one wait of the consumer, in nanoseconds."},
+    {"begin_wait", meter_begin_wait, METH_NOARGS, "The consumer begins to wait."},
+    {"end_wait", meter_end_wait, METH_NOARGS, "It has its batch: record how long it waited."},
     {"offer", meter_offer, METH_VARARGS, "offer(ns, index, worker): keep a slow sample."},
     {"wait_ms", meter_wait_ms, METH_NOARGS, "The consumer's waits: count, mean, p50, ..."},
     {"slowest", meter_slowest, METH_NOARGS, "The slowest samples, slowest first."},

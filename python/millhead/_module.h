@@ -65,9 +65,13 @@ typedef struct mh_slow_sample {
 typedef struct mh_meter {
     PyObject ob_base;
     mh_histogram wait;
+    uint64_t wait_began_ns;             /* 0: the consumer is not waiting */
     mh_slow_sample slowest[MH_SLOWEST]; /* sorted, slowest first */
     int slow_count;
 } mh_meter;
+
+/* Records the wait that began at wait_began_ns; none began, none waited: 0. */
+void mh_meter_end_wait(mh_meter *meter);
 
 /* Keeps (ns, index) if it is among the slowest. */
 void mh_meter_offer(mh_meter *meter, uint64_t ns, PyObject *index, int worker);

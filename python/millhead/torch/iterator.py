@@ -56,8 +56,8 @@ class Schema:
     slot_bytes: int
 
 
-def _sample_count(index: Any, auto_collation: bool) -> int:
-    return len(index) if auto_collation and hasattr(index, "__len__") else 1
+def _length(samples: Any) -> int:
+    return len(samples) if hasattr(samples, "__len__") else 1
 
 
 class _Profiled(_BaseDataLoaderIter):
@@ -68,14 +68,11 @@ class _Profiled(_BaseDataLoaderIter):
     def __next__(self) -> Any:
         if _profiler_enabled():
             with torch.autograd.profiler.record_function(self._profile_name):
-                data = self._load_next()
+                data: Any = self._next_data()
         else:
-            data = self._load_next()
+            data = self._next_data()
         self._num_yielded += 1
         return data
-
-    def _load_next(self) -> Any:
-        raise NotImplementedError
 
 
 class SingleIter(_Profiled, _SingleProcessDataLoaderIter):
@@ -93,9 +90,9 @@ class SingleIter(_Profiled, _SingleProcessDataLoaderIter):
         self._stats.setup_ns = time.perf_counter_ns() - began
         self._epoch: EpochLine | None = EpochLine(self._stats)
 
-    def _load_next(self) -> Any:
+    def _next_data(self) -> Any:
         if not self._native:
-            return self._load_in_python(*self._next_in_python())
+            return self._load_in_python(self._next_in_python(), [])
         stats = self._stats
         found: list[Any] = []
         samples: list[Any] = []
@@ -110,24 +107,23 @@ class SingleIter(_Profiled, _SingleProcessDataLoaderIter):
                 self._note_sample(error, found[0][len(samples) :])
             raise
         if batch is NotImplemented:
-            return self._load_in_python(found[0], samples, time.perf_counter_ns())
+            return self._load_in_python(found[0], samples)
         stats.paths["slot"] += 1
         stats.samples += len(samples)
         if self._num_yielded == 0:
             stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
         return batch
 
-    def _next_in_python(self) -> tuple[Any, list[Any], int]:
-        began = time.perf_counter_ns()
+    def _next_in_python(self) -> Any:
+        self._stats.meter.begin_wait()
         try:
-            return next(self._sampler_iter), [], began
+            return next(self._sampler_iter)
         except StopIteration:
             self._end_epoch()
             raise
 
-    def _load_in_python(self, index: Any, samples: Any, began: int) -> Any:
+    def _load_in_python(self, index: Any, samples: Any) -> Any:
         """Fetch (unless C already did) and collate, where C cannot do both."""
-        stats = self._stats
         path = "general"
         batch = NotImplemented
         if not samples:
@@ -136,11 +132,11 @@ class SingleIter(_Profiled, _SingleProcessDataLoaderIter):
                 batch, path = _core.collate(samples), "slot"
         if batch is NotImplemented:
             batch, path = self._collate_fn(samples), "general"
-        stats.batch(path, _sample_count(index, self._auto_collation))
-        now = time.perf_counter_ns()
-        stats.meter.add_wait(now - began)
+        stats = self._stats
+        stats.batch(path, _length(samples) if self._auto_collation else 1)
+        stats.meter.end_wait()
         if self._num_yielded == 0:
-            stats.first_batch_ns = now - self._began_ns
+            stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
         return batch
 
     def _fetch(self, index: Any) -> Any:
@@ -273,7 +269,7 @@ class MultiIter(_Profiled, _MultiProcessingDataLoaderIter):
 
     # --- one batch ---
 
-    def _load_next(self) -> Any:
+    def _next_data(self) -> Any:
         if self._failure is not None:
             raise RuntimeError(self._failure)
         if not self._pending:
@@ -298,7 +294,7 @@ class MultiIter(_Profiled, _MultiProcessingDataLoaderIter):
             payload.reraise()
         stats = self._stats
         stats.batch(
-            "slot" if kind == SLOT else "general", _sample_count(index, self._auto_collation)
+            "slot" if kind == SLOT else "general", _length(index) if self._auto_collation else 1
         )
         if self._num_yielded == 0:
             stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
