@@ -17,7 +17,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define EVENTS_PER_WORKER 1024u
 /* Smaller leaves are copied to memory of torch's own: a tensor that is kept should not keep a slot.
  */
 #define ZERO_COPY_BYTES 65536u
@@ -72,15 +71,15 @@ static mh_status worker_open(channel_object *self, uint32_t number, size_t ring_
     worker->notes = mh_calloc(self->depth, sizeof *worker->notes);
     if (!worker->notes)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for the tasks of worker %u", number);
-    worker->events = mh_event_ring_init(self->metrics.base + number * ring_bytes, EVENTS_PER_WORKER,
-                                        (uint16_t)(number + 1));
+    worker->events = mh_event_ring_init(self->metrics.base + number * ring_bytes,
+                                        MH_EVENTS_PER_WORKER, (uint16_t)(number + 1));
     return mh_memory_create(&worker->spill, "millhead-spill",
                             mh_pool_map_bytes(mh_pool_of(self->pool)), 4096, err);
 }
 
 static mh_status channel_open(channel_object *self, mh_error *err)
 {
-    size_t ring_bytes = mh_event_ring_bytes(EVENTS_PER_WORKER);
+    size_t ring_bytes = mh_event_ring_bytes(MH_EVENTS_PER_WORKER);
     size_t metrics_bytes = ring_bytes * self->worker_count;
     self->workers = mh_calloc(self->worker_count, sizeof *self->workers);
     if (!self->workers)
@@ -554,14 +553,11 @@ typedef struct measure {
     uint64_t end;
 } measure;
 
-static bool measure_leaf(void *context, PyObject *tensor, const mh_dl_tensor *view)
+static bool measure_leaf(void *context, const mh_dl_tensor *view)
 {
-    (void)tensor;
     mh_error err;
     measure *m = context;
-    mh_leaf leaf = {
-        .type_code = view->type_code, .type_bits = view->type_bits, .dims = (uint16_t)view->ndim};
-    memcpy(leaf.shape, view->shape, (size_t)view->ndim * sizeof *view->shape);
+    mh_leaf leaf = mh_leaf_of_tensor(view);
     return mh_leaf_place(&leaf, &m->end, UINT64_MAX / 4, &err) == MH_OK &&
            mh_leaf_check(&leaf, UINT64_MAX / 4, &err) == MH_OK;
 }

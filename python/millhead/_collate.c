@@ -45,7 +45,8 @@ static PyObject *leaf_memory(mh_sink *sink, mh_leaf *leaf, uint8_t **out_data)
         sink->copied_bytes += leaf->bytes;
         return tensor;
     }
-    if (sink->leaf_count == 64 || mh_leaf_place(leaf, &sink->end, sink->slot_bytes, &err) != MH_OK)
+    if (sink->leaf_count == MH_LEAVES_MAX ||
+        mh_leaf_place(leaf, &sink->end, sink->slot_bytes, &err) != MH_OK)
         return decline(sink);
     sink->leaves[sink->leaf_count++] = *leaf;
     sink->copied_bytes += leaf->bytes;

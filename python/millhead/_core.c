@@ -406,7 +406,7 @@ static PyModuleDef_Slot core_slots[] = {
     {0, NULL},
 };
 
-struct PyModuleDef mh_module_def = {
+static struct PyModuleDef mh_module_def = {
     PyModuleDef_HEAD_INIT,       .m_name = "_core",           .m_doc = "millhead's C core.",
     .m_size = sizeof(mh_module), .m_methods = core_functions, .m_slots = core_slots,
     .m_traverse = core_traverse, .m_clear = core_clear,       .m_free = core_free,

@@ -10,6 +10,7 @@
 #include "batch/leaf.h"
 #include "batch/slots.h"
 #include "metrics/histogram.h"
+#include "workers/control.h"
 
 #include <stdbool.h>
 
@@ -36,8 +37,6 @@ typedef struct mh_module {
     const mh_dl_exchange *dlpack;
 } mh_module;
 
-extern struct PyModuleDef mh_module_def;
-
 /* The module's state for an instance of one of its types. Never fails for our own types. */
 mh_module *mh_module_of(PyObject *self);
 
@@ -61,6 +60,8 @@ typedef struct mh_slow_sample {
 } mh_slow_sample;
 
 #define MH_SLOWEST 10
+/* Records in a worker's ring of events: more than a batch of slow samples. */
+#define MH_EVENTS_PER_WORKER 1024u
 
 typedef struct mh_meter {
     PyObject ob_base;
@@ -81,6 +82,9 @@ void mh_meter_offer(mh_meter *meter, uint64_t ns, PyObject *index, int worker);
 /* Reads a tensor's place, type and shape without taking a reference. False (no exception set) for
  * what the table refuses: sparse, nested, not on a device. */
 bool mh_tensor_read(const mh_module *module, PyObject *tensor, mh_dl_tensor *out);
+
+/* The leaf a tensor would be, its place apart. The tensor has at most MH_LEAF_DIMS dimensions. */
+mh_leaf mh_leaf_of_tensor(const mh_dl_tensor *view);
 
 /* A new torch tensor for a leaf, its memory torch's own; *out_data is where it begins. */
 PyObject *mh_tensor_new(const mh_module *module, const mh_leaf *leaf, void **out_data);
@@ -115,7 +119,7 @@ PyObject *mh_collate(mh_sink *sink, PyObject *samples);
 
 /* --- _tree.c: the structure of a batch --- */
 
-typedef bool (*mh_leaf_fn)(void *context, PyObject *tensor, const mh_dl_tensor *view);
+typedef bool (*mh_leaf_fn)(void *context, const mh_dl_tensor *view);
 
 /* The structure of a batch some collate function made, with None for each leaf, calling `leaf` for
  * each in order. NULL without an exception when the batch holds anything but plain, dense CPU

@@ -34,7 +34,7 @@ static mh_status station_attach(station_object *self, const int *fds,
                                 const unsigned long long *maps, unsigned worker, unsigned depth,
                                 mh_error *err)
 {
-    size_t ring_bytes = mh_event_ring_bytes(1024);
+    size_t ring_bytes = mh_event_ring_bytes(MH_EVENTS_PER_WORKER);
     MH_TRY(mh_control_attach(&self->control, fds[0], worker, err));
     MH_TRY(mh_memory_attach(&self->pool, fds[1], (size_t)maps[0], err));
     MH_TRY(mh_spill_open(&self->spill, fds[2], (size_t)maps[1], depth, err));
@@ -262,14 +262,11 @@ static PyObject *station_collate(PyObject *object, PyObject *samples)
     Py_RETURN_FALSE;
 }
 
-static bool leaf_into_slot(void *context, PyObject *tensor, const mh_dl_tensor *view)
+static bool leaf_into_slot(void *context, const mh_dl_tensor *view)
 {
-    (void)tensor;
     mh_error err;
     mh_sink *sink = context;
-    mh_leaf leaf = {
-        .type_code = view->type_code, .type_bits = view->type_bits, .dims = (uint16_t)view->ndim};
-    memcpy(leaf.shape, view->shape, (size_t)view->ndim * sizeof *view->shape);
+    mh_leaf leaf = mh_leaf_of_tensor(view);
     if (sink->leaf_count == MH_LEAVES_MAX ||
         mh_leaf_place(&leaf, &sink->end, sink->slot_bytes, &err) != MH_OK ||
         mh_leaf_check(&leaf, sink->slot_bytes, &err) != MH_OK)

@@ -17,6 +17,14 @@ bool mh_tensor_read(const mh_module *module, PyObject *tensor, mh_dl_tensor *out
     return false;
 }
 
+mh_leaf mh_leaf_of_tensor(const mh_dl_tensor *view)
+{
+    mh_leaf leaf = {
+        .type_code = view->type_code, .type_bits = view->type_bits, .dims = (uint16_t)view->ndim};
+    memcpy(leaf.shape, view->shape, (size_t)view->ndim * sizeof *view->shape);
+    return leaf;
+}
+
 static PyObject *shape_tuple(const mh_leaf *leaf)
 {
     PyObject *shape = PyTuple_New(leaf->dims);

@@ -33,26 +33,96 @@ bool mh_is_named_tuple(const mh_module *module, PyObject *object)
     return plain;
 }
 
-/* --- flatten --- */
+/* --- walking: the same structure again, with something else for each leaf --- */
+
+typedef struct walk {
+    const mh_module *module;
+    bool (*is_leaf)(const struct walk *walk, PyObject *node);
+    PyObject *(*leaf)(struct walk *walk, PyObject *node); /* a new reference, or NULL */
+    bool declined; /* NULL means "not for us", not an error */
+} walk;
+
+static PyObject *walk_node(walk *w, PyObject *node);
+
+static PyObject *decline(walk *w)
+{
+    w->declined = true;
+    return NULL;
+}
+
+static PyObject *walk_dict(walk *w, PyObject *node)
+{
+    PyObject *key;
+    PyObject *value;
+    Py_ssize_t at = 0;
+    PyObject *copy = PyDict_New();
+    while (copy && PyDict_Next(node, &at, &key, &value)) {
+        PyObject *child = walk_node(w, value);
+        if (!child || PyDict_SetItem(copy, key, child) < 0)
+            Py_CLEAR(copy);
+        Py_XDECREF(child);
+    }
+    return copy;
+}
+
+static PyObject *walk_list(walk *w, PyObject *node)
+{
+    Py_ssize_t length = PyList_Size(node);
+    PyObject *copy = PyList_New(length);
+    for (Py_ssize_t i = 0; copy && i < length; i++) {
+        PyObject *child = walk_node(w, PyList_GetItem(node, i));
+        if (!child || PyList_SetItem(copy, i, child) < 0)
+            Py_CLEAR(copy);
+    }
+    return copy;
+}
+
+static PyObject *walk_tuple(walk *w, PyObject *node)
+{
+    Py_ssize_t length = PyTuple_Size(node);
+    PyObject *copy = PyTuple_New(length);
+    for (Py_ssize_t i = 0; copy && i < length; i++) {
+        PyObject *child = walk_node(w, PyTuple_GetItem(node, i));
+        if (!child || PyTuple_SetItem(copy, i, child) < 0)
+            Py_CLEAR(copy);
+    }
+    if (!copy || Py_IS_TYPE(node, &PyTuple_Type))
+        return copy;
+    PyObject *named = PyObject_CallObject((PyObject *)Py_TYPE(node), copy);
+    Py_DECREF(copy);
+    return named;
+}
+
+static PyObject *walk_node(walk *w, PyObject *node)
+{
+    if (w->is_leaf(w, node))
+        return w->leaf(w, node);
+    if (Py_EnterRecursiveCall(" in a batch"))
+        return NULL;
+    PyObject *copy;
+    if (Py_IS_TYPE(node, &PyDict_Type))
+        copy = walk_dict(w, node);
+    else if (Py_IS_TYPE(node, &PyList_Type))
+        copy = walk_list(w, node);
+    else if (Py_IS_TYPE(node, &PyTuple_Type) || mh_is_named_tuple(w->module, node))
+        copy = walk_tuple(w, node);
+    else
+        copy = decline(w);
+    Py_LeaveRecursiveCall();
+    return copy;
+}
+
+/* --- flatten: None for each tensor --- */
 
 typedef struct flattening {
-    const mh_module *module;
-    mh_leaf_fn leaf;
+    walk walk; /* first: the walk's functions cast it back */
+    mh_leaf_fn visit;
     void *context;
     uint32_t leaf_count;
     struct {
         uintptr_t begin, end;
-    } taken[64]; /* memory of the leaves so far: leaves that share it are not ours to separate */
-    bool declined;
+    } taken[MH_LEAVES_MAX]; /* memory of the leaves so far: some may share it */
 } flattening;
-
-static PyObject *flatten(flattening *f, PyObject *node);
-
-static PyObject *decline(flattening *f)
-{
-    f->declined = true;
-    return NULL;
-}
 
 /* The flags the DLPack table hides: memory that is not simply the tensor's numbers. */
 static bool is_plain(PyObject *tensor)
@@ -81,6 +151,7 @@ static bool is_dense(const mh_dl_tensor *view)
     return true;
 }
 
+/* Tensors that share memory must go on doing so, which slots cannot give them. */
 static bool shares_memory(flattening *f, const mh_dl_tensor *view)
 {
     uint64_t bytes = view->type_bits / 8u;
@@ -96,166 +167,74 @@ static bool shares_memory(flattening *f, const mh_dl_tensor *view)
     return false;
 }
 
-static PyObject *flatten_leaf(flattening *f, PyObject *node)
+static bool is_tensor(const walk *w, PyObject *node)
+{
+    return Py_IS_TYPE(node, w->module->tensor_type);
+}
+
+static PyObject *flatten_leaf(walk *w, PyObject *node)
 {
     mh_dl_tensor view;
-    if (!Py_IS_TYPE(node, f->module->tensor_type) || f->leaf_count == 64 ||
-        !mh_tensor_read(f->module, node, &view))
-        return decline(f);
-    if (view.device_type != MH_DLPACK_CPU || view.type_lanes != 1 || view.ndim > MH_LEAF_DIMS ||
-        !is_dense(&view) || !is_plain(node) || shares_memory(f, &view))
-        return decline(f);
-    if (!f->leaf(f->context, node, &view))
-        return decline(f);
+    flattening *f = (flattening *)w;
+    if (f->leaf_count == MH_LEAVES_MAX || !mh_tensor_read(w->module, node, &view) ||
+        view.device_type != MH_DLPACK_CPU || view.type_lanes != 1 || view.ndim > MH_LEAF_DIMS)
+        return decline(w);
+    if (!is_dense(&view) || !is_plain(node) || shares_memory(f, &view) ||
+        !f->visit(f->context, &view))
+        return decline(w);
     return Py_NewRef(Py_None);
-}
-
-static PyObject *flatten_dict(flattening *f, PyObject *node)
-{
-    PyObject *key;
-    PyObject *value;
-    Py_ssize_t at = 0;
-    PyObject *copy = PyDict_New();
-    while (copy && PyDict_Next(node, &at, &key, &value)) {
-        PyObject *child = flatten(f, value);
-        if (!child || PyDict_SetItem(copy, key, child) < 0)
-            Py_CLEAR(copy);
-        Py_XDECREF(child);
-    }
-    return copy;
-}
-
-static PyObject *flatten_sequence(flattening *f, PyObject *node)
-{
-    bool is_list = PyList_Check(node);
-    Py_ssize_t length = PySequence_Size(node);
-    PyObject *copy = is_list ? PyList_New(length) : PyTuple_New(length);
-    for (Py_ssize_t i = 0; copy && i < length; i++) {
-        PyObject *child = PySequence_GetItem(node, i);
-        PyObject *flat = child ? flatten(f, child) : NULL;
-        Py_XDECREF(child);
-        if (!flat)
-            Py_CLEAR(copy);
-        else if (is_list)
-            PyList_SetItem(copy, i, flat);
-        else
-            PyTuple_SetItem(copy, i, flat);
-    }
-    if (!copy || is_list || Py_IS_TYPE(node, &PyTuple_Type))
-        return copy;
-    PyObject *named = PyObject_CallObject((PyObject *)Py_TYPE(node), copy);
-    Py_DECREF(copy);
-    return named;
-}
-
-static PyObject *flatten(flattening *f, PyObject *node)
-{
-    if (Py_IS_TYPE(node, f->module->tensor_type))
-        return flatten_leaf(f, node);
-    if (Py_EnterRecursiveCall(" in a batch"))
-        return NULL;
-    PyObject *copy;
-    if (Py_IS_TYPE(node, &PyDict_Type))
-        copy = flatten_dict(f, node);
-    else if (Py_IS_TYPE(node, &PyList_Type) || Py_IS_TYPE(node, &PyTuple_Type) ||
-             mh_is_named_tuple(f->module, node))
-        copy = flatten_sequence(f, node);
-    else
-        copy = decline(f);
-    Py_LeaveRecursiveCall();
-    return copy;
 }
 
 PyObject *mh_tree_flatten(const mh_module *module, PyObject *batch, mh_leaf_fn leaf, void *context)
 {
-    flattening f = {.module = module, .leaf = leaf, .context = context};
-    PyObject *structure = flatten(&f, batch);
-    if (!structure && f.declined)
+    flattening f = {.walk = {.module = module, .is_leaf = is_tensor, .leaf = flatten_leaf},
+                    .visit = leaf,
+                    .context = context};
+    PyObject *structure = walk_node(&f.walk, batch);
+    if (!structure && f.walk.declined)
         PyErr_Clear();
     return structure;
 }
 
-/* --- build --- */
+/* --- build: a tensor for each None --- */
 
 typedef struct building {
-    const mh_module *module;
+    walk walk; /* first, as above */
     PyObject *const *leaves;
     Py_ssize_t left;
 } building;
 
-static PyObject *build(building *b, PyObject *node);
-
-static PyObject *build_dict(building *b, PyObject *node)
+static bool is_none(const walk *w, PyObject *node)
 {
-    PyObject *key;
-    PyObject *value;
-    Py_ssize_t at = 0;
-    PyObject *batch = PyDict_New();
-    while (batch && PyDict_Next(node, &at, &key, &value)) {
-        PyObject *child = build(b, value);
-        if (!child || PyDict_SetItem(batch, key, child) < 0)
-            Py_CLEAR(batch);
-        Py_XDECREF(child);
-    }
-    return batch;
+    (void)w;
+    return node == Py_None;
 }
 
-static PyObject *build_tuple(building *b, PyObject *node)
+static PyObject *build_leaf(walk *w, PyObject *node)
 {
-    Py_ssize_t length = PyTuple_Size(node);
-    PyObject *batch = PyTuple_New(length);
-    for (Py_ssize_t i = 0; batch && i < length; i++) {
-        PyObject *child = build(b, PyTuple_GetItem(node, i));
-        if (child)
-            PyTuple_SetItem(batch, i, child);
-        else
-            Py_CLEAR(batch);
+    (void)node;
+    building *b = (building *)w;
+    if (b->left == 0) {
+        PyErr_SetString(w->module->error, "a batch with fewer leaves than its structure");
+        return NULL;
     }
-    if (!batch || Py_IS_TYPE(node, &PyTuple_Type))
-        return batch;
-    PyObject *named = PyObject_CallObject((PyObject *)Py_TYPE(node), batch);
-    Py_DECREF(batch);
-    return named;
-}
-
-static PyObject *build_list(building *b, PyObject *node)
-{
-    Py_ssize_t length = PyList_Size(node);
-    PyObject *batch = PyList_New(length);
-    for (Py_ssize_t i = 0; batch && i < length; i++) {
-        PyObject *child = build(b, PyList_GetItem(node, i));
-        if (child)
-            PyList_SetItem(batch, i, child);
-        else
-            Py_CLEAR(batch);
-    }
-    return batch;
-}
-
-static PyObject *build(building *b, PyObject *node)
-{
-    if (node == Py_None) {
-        if (b->left == 0) {
-            PyErr_SetString(PyExc_RuntimeError, "a batch with fewer leaves than its structure");
-            return NULL;
-        }
-        b->left--;
-        return Py_NewRef(*b->leaves++);
-    }
-    if (PyDict_Check(node))
-        return build_dict(b, node);
-    return PyList_Check(node) ? build_list(b, node) : build_tuple(b, node);
+    b->left--;
+    return Py_NewRef(*b->leaves++);
 }
 
 PyObject *mh_tree_build(const mh_module *module, PyObject *structure, PyObject *const *leaves,
                         Py_ssize_t leaf_count)
 {
-    building b = {.module = module, .leaves = leaves, .left = leaf_count};
-    PyObject *batch = build(&b, structure);
+    building b = {.walk = {.module = module, .is_leaf = is_none, .leaf = build_leaf},
+                  .leaves = leaves,
+                  .left = leaf_count};
+    PyObject *batch = walk_node(&b.walk, structure);
     if (batch && b.left > 0) {
         Py_CLEAR(batch);
-        PyErr_SetString(PyExc_RuntimeError, "a batch with more leaves than its structure");
+        PyErr_SetString(module->error, "a batch with more leaves than its structure");
     }
+    if (!batch && !PyErr_Occurred())
+        PyErr_SetString(module->error, "a structure of unknown parts");
     return batch;
 }
 

@@ -531,11 +531,15 @@ def test_a_loader_nested_in_a_subprocess_leaves_nothing_when_that_is_killed() ->
 # ---- Ctrl-C -------------------------------------------------------------------------------------------
 
 
+# Where the tests run in the background of a shell, SIGINT is ignored and that is inherited.
+HEED_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 def _interrupt(program: str, after: float) -> tuple[int, str, set[int]]:
     """Sends SIGINT to the whole process group, as a terminal does."""
     mark, environment = procs.new_mark()
     process = subprocess.Popen(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", HEED_SIGINT + program],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
