@@ -220,9 +220,9 @@ static bool copy_row(uint8_t *to, PyObject *sample, const mh_leaf *leaf, size_t 
         return false;
     }
     bool same = same_shape(&view, leaf);
-    if (same && PyBuffer_IsContiguous(&view, 'C'))
+    if (same && row_bytes && PyBuffer_IsContiguous(&view, 'C'))
         memcpy(to, view.buf, row_bytes);
-    else if (same)
+    else if (same && row_bytes)
         copy_strided(&to, view.buf, &view, 0);
     PyBuffer_Release(&view);
     return same;
@@ -243,8 +243,11 @@ static PyObject *collate_buffers(mh_sink *sink, items samples, Py_ssize_t count)
         return decline(sink);
     }
     bool known = format_known(&view, &leaf) && view.ndim < MH_LEAF_DIMS;
-    if (leaf.type_code == 1 && leaf.type_bits == 64 && !Py_IS_TYPE(samples[0], array_type))
-        known = false; /* torch makes no tensor of uint64 scalars */
+    /* Torch makes no tensor of uint64 scalars, and a timedelta's buffer is eight anonymous bytes.
+     */
+    if (!Py_IS_TYPE(samples[0], array_type) &&
+        (view.ndim > 0 || (leaf.type_code == 1 && leaf.type_bits == 64)))
+        known = false;
     leaf.dims = (uint16_t)(view.ndim + 1);
     for (int i = 0; known && i < view.ndim; i++)
         leaf.shape[i + 1] = view.shape[i];

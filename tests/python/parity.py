@@ -110,7 +110,7 @@ def make_case(seed: int, number: int) -> Case:
     if rng.random() < STREAM_SHARE:
         return _make_stream_case(rng, seed, number)
     workers = rng.choice([0, 0, 1, 1, 2, 2, 3])
-    long = rng.random() < 0.7  # enough batches to leave the first workers * prefetch behind
+    long = rng.random() < 0.8  # enough batches to leave the first workers * prefetch behind
     prefetch = rng.choice([1, 1, 2] if long else [1, 2, 3, 4, None]) if workers else None
     length = rng.randint(24, 60) if long else rng.randint(0, 24)
     batch_size = _draw_batch_size(rng, long)
@@ -126,7 +126,7 @@ def make_case(seed: int, number: int) -> Case:
     if rng.random() < 0.03:
         dataset, sampler = "keyed", "string indices"
     tables = [pc.PLAIN, pc.ODD, pc.FRAGILE if workers else pc.FRAGILE | pc.UNSENDABLE]
-    table = rng.choices(tables, [68, 29, 3])[0]
+    table = rng.choices(tables, [76, 21, 3])[0]
     kind = rng.choice(list(table))
     collate = _draw_collate(rng, batch_size)
     errors: tuple[tuple[int, str], ...] = ()
@@ -198,7 +198,7 @@ def _draw_batch_size(rng: random.Random, long: bool) -> int | None:
 
 
 def _draw_collate(rng: random.Random, batch_size: int | None) -> str | None:
-    if rng.random() < 0.55 or (batch_size is None and rng.random() < 0.7):
+    if rng.random() < 0.65 or (batch_size is None and rng.random() < 0.7):
         return None
     return rng.choice([*pc.COLLATES, "sometimes"])
 

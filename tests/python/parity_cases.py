@@ -5,8 +5,12 @@ Everything is importable, so that it also works in workers started by spawn and 
 
 from __future__ import annotations
 
+import array
 import collections
+import datetime
+import decimal
 import enum
+import fractions
 import random
 import time
 import types
@@ -203,6 +207,19 @@ def _quantized(index: int) -> torch.Tensor:
     return torch.quantize_per_tensor(torch.tensor([float(index)]), 0.5, 3, torch.quint8)
 
 
+def _nested(index: int, depth: int) -> Any:
+    value: Any = index
+    for level in range(depth):
+        value = [value] if level % 2 else (value,)
+    return value
+
+
+def _circular(index: int) -> list[Any]:
+    value: list[Any] = [index]
+    value.append(value)
+    return value
+
+
 # Samples that need torch's own collate, change their form on the way, or cannot be collated.
 ODD: dict[str, Maker] = {
     "str": lambda i: f"sample {i}",
@@ -259,6 +276,25 @@ ODD: dict[str, Maker] = {
     "shrinks": lambda i: _base(i, 4000 if i < 20 else 4).float(),
     "tuple changes to list": lambda i: (i, i) if i // 8 % 2 else [i, i],
     "keys change": _changing_keys,
+    "int64 minimum": lambda i: -(2**63) + i,
+    "bytearray": lambda i: bytearray([i % 256, 1]),
+    "array.array": lambda i: array.array("d", [i, 0.5]),
+    "set": lambda i: {i},
+    "decimal": lambda i: decimal.Decimal(i),
+    "fraction": lambda i: fractions.Fraction(i, 3),
+    "datetime": lambda i: datetime.datetime(2020, 1, 1 + i % 28),
+    "datetime scalar": lambda i: np.datetime64(i, "s"),
+    "timedelta scalar": lambda i: np.timedelta64(i, "s"),
+    "numpy bytes": lambda i: np.bytes_(b"x%d" % i),
+    "void scalar": lambda i: np.array([(i,)], dtype=[("a", "i4")])[0],
+    "unaligned array": lambda i: np.frombuffer(bytes([0] + [i % 256] * 8), "<f4", offset=1),
+    "field of records": lambda i: np.array([(i, 0.5)] * 3, dtype="i1,f8")["f1"],
+    "memory map": lambda i: np.asarray([i, 2.5]).view(np.memmap),
+    "matrix": lambda i: np.asarray([[i, 1]]).view(np.matrix),
+    "array of many dimensions": lambda i: np.full([1] * 40 + [2], i),
+    "tensor of many dimensions": lambda i: torch.full([1] * 62 + [2], i),
+    "many keys": lambda i: {f"key {number}": i + number for number in range(300)},
+    "deeply nested": lambda i: _nested(i, 60),
     "float then numpy": lambda i: np.float32(i / 3) if i % 2 else i / 3,
     "numpy then float": lambda i: i / 3 if i % 2 else np.float32(i / 3),
     "numpy of two dtypes": lambda i: np.float64(i / 3) if i % 2 else np.float32(i / 3),
@@ -283,6 +319,8 @@ _SHARED = torch.arange(8, dtype=torch.float32)
 
 # Samples that torch's queues change or refuse, so that only a collate function may see them.
 FRAGILE: dict[str, Maker] = {
+    "contains itself": _circular,
+    "too deeply nested": lambda i: _nested(i, 3000),
     "conj tensor": lambda i: torch.tensor([complex(i, 1)]).conj(),
     "neg tensor": lambda i: torch.tensor([complex(i, 1)]).conj().imag,
     "meta tensor": lambda i: torch.empty(3, device="meta"),
@@ -294,6 +332,7 @@ FRAGILE: dict[str, Maker] = {
 
 # Samples whose batches torch's workers cannot send: it then waits for ever.
 UNSENDABLE: dict[str, Maker] = {
+    "memoryview": lambda i: memoryview(bytes([i % 256, 1])),
     "mapping proxy": lambda i: types.MappingProxyType({"a": i}),
 }
 
@@ -643,6 +682,12 @@ def collate_twice(batch: list[Any]) -> Any:
     return {"one": first, "same": first, "part": first[:1]}
 
 
+def collate_changed(batch: list[Any]) -> Any:
+    """The same structure as the default's, with other values."""
+    data = default_collate(batch)
+    return data.flip(0) if isinstance(data, torch.Tensor) else data
+
+
 def collate_empty(batch: list[Any]) -> Any:
     return {}
 
@@ -684,6 +729,7 @@ COLLATES: dict[str, Callable[[list[Any]], Any]] = {
     "none": collate_none,
     "numbers": collate_numbers,
     "views": collate_views,
+    "changed": collate_changed,
     "empty": collate_empty,
     "twice": collate_twice,
     "arrays": collate_arrays,

@@ -51,6 +51,8 @@ def _expected(kind: str) -> list[Any]:
 
 
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("kind", pc.SAMPLES)
 def test_without_workers_a_batch_is_what_default_collate_gives(kind: str) -> None:
     loader = DataLoader(Items(kind, SIZE * BATCHES), batch_size=SIZE)
@@ -160,6 +162,14 @@ def test_a_custom_collates_tensors_come_by_slot_from_workers(collate: str) -> No
     assert loader.stats()["paths"]["slot"] >= 9
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_custom_collate_is_called_even_where_the_default_would_fit(workers: int) -> None:
+    loader = DataLoader(
+        Items("int", 40), batch_size=2, num_workers=workers, collate_fn=pc.collate_changed
+    )
+    assert [batch.tolist() for batch in loader] == [[2 * n + 1, 2 * n] for n in range(20)]
+
+
 def test_batches_of_mixed_forms_take_the_path_each_one_needs() -> None:
     loader = DataLoader(
         Several(["int", "str", "int"]), batch_size=SIZE, num_workers=1, prefetch_factor=1
@@ -207,6 +217,17 @@ def test_saving_a_batch_saves_only_the_batch(workers: int, tmp_path: Any) -> Non
         torch.save(batch, file)
         assert file.stat().st_size < batch.nbytes + 8192
         assert torch.equal(torch.load(file), batch)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_tensors_of_a_batch_that_share_memory_still_share_it(workers: int) -> None:
+    loader = DataLoader(
+        Items("int", 24), batch_size=2, num_workers=workers, collate_fn=pc.collate_twice
+    )
+    for batch in loader:
+        assert batch["one"] is batch["same"]
+        batch["one"].fill_(7)
+        assert batch["part"].tolist() == [7]
 
 
 @pytest.mark.parametrize("cls", [pc.ReusedBuffer, pc.ReusedArray])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import math
 import os
 import pickle
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import parity_cases as pc
@@ -269,6 +270,16 @@ def test_a_batch_that_cannot_be_unpickled_raises_and_the_stream_goes_on() -> Non
     assert [next(iterator), next(iterator)] == [2, 3]
 
 
+def test_batches_that_cannot_be_unpickled_do_not_end_the_epoch_early() -> None:
+    loader = DataLoader(Items("int", 20), num_workers=2, collate_fn=lambda batch: FailsToUnpickle())
+    iterator = iter(loader)
+    for _ in range(20):
+        with pytest.raises(ZeroDivisionError):
+            next(iterator)
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
 class LocalError:
     """Raises an exception whose class cannot be imported by the parent."""
 
@@ -330,6 +341,16 @@ class Ends(Items):
         return index
 
 
+@pytest.fixture
+def no_stack_dumps() -> Iterator[None]:
+    """Keeps pytest's own fault handler from writing the stacks of workers killed on purpose."""
+    enabled = faulthandler.is_enabled()
+    faulthandler.disable()
+    yield
+    if enabled:
+        faulthandler.enable(file=sys.__stderr__)
+
+
 def _end_of(how: Callable[[], Any], batch_size: int | None = 2) -> str:
     iterator = iter(DataLoader(Ends(how), batch_size=batch_size, num_workers=2))
     pids = [worker.pid for worker in iterator._workers]
@@ -358,7 +379,9 @@ def test_sys_exit_in_a_sample_names_the_sample() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT])
-def test_a_fatal_signal_is_named_with_the_sample_and_a_hint(number: signal.Signals) -> None:
+def test_a_fatal_signal_is_named_with_the_sample_and_a_hint(
+    number: signal.Signals, no_stack_dumps: None
+) -> None:
     text = _end_of(lambda: os.kill(os.getpid(), number))
     assert "index 5" in text
     assert number.name in text
@@ -423,7 +446,7 @@ def test_a_stopped_worker_does_not_keep_the_loader_from_ending() -> None:
 
 
 @pytest.mark.limit(300)
-def test_workers_killed_at_random_moments_never_hang_the_loader() -> None:
+def test_workers_killed_at_random_moments_never_hang_the_loader(no_stack_dumps: None) -> None:
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}")
     rng = random.Random(seed)

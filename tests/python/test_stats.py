@@ -193,7 +193,8 @@ def test_busy_workers_are_told_from_idle_ones() -> None:
     busy = loader.stats()["workers_busy"]
     assert len(busy) == 2
     assert all(0 <= share <= 1 for share in busy)
-    assert busy[0] > 0.4 > busy[1]
+    assert busy[0] > 0.1
+    assert busy[0] > 2 * busy[1]
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -227,6 +227,14 @@ def test_a_persistent_iterator_ends_its_workers_when_it_is_dropped() -> None:
     assert procs.wait_until(lambda: not any(procs.is_running(pid) for pid in pids))
 
 
+def test_workers_end_with_the_epoch_even_when_the_iterator_is_kept() -> None:
+    iterator = iter(DataLoader(Where(), num_workers=2))
+    pids = {int(batch[1][0]) for batch in iterator}
+    assert len(pids) == 2
+    assert procs.wait_until(lambda: not any(procs.is_running(pid) for pid in pids))
+    assert next(iterator, None) is None
+
+
 def test_workers_are_daemons_with_the_handles_frameworks_use() -> None:
     iterator = iter(DataLoader(Where(), num_workers=2))
     workers = iterator._workers
@@ -350,7 +358,12 @@ def test_workers_compute_with_one_torch_thread() -> None:
     loader = DataLoader(
         Items("int", 2), num_workers=1, collate_fn=lambda batch: torch.get_num_threads()
     )
-    assert list(loader) == [1, 1]
+    torch.set_num_threads(2)
+    try:
+        assert list(loader) == [1, 1]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
 
 
 # ---- iterators -----------------------------------------------------------------------------------
