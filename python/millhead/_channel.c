@@ -74,7 +74,7 @@ static mh_status worker_open(channel_object *self, uint32_t number, size_t ring_
     worker->events = mh_event_ring_init(self->metrics.base + number * ring_bytes,
                                         MH_EVENTS_PER_WORKER, (uint16_t)(number + 1));
     return mh_memory_create(&worker->spill, "millhead-spill",
-                            mh_pool_map_bytes(mh_pool_of(self->pool)), 4096, err);
+                            mh_memory_map_most(self->worker_count), 4096, err);
 }
 
 static mh_status channel_open(channel_object *self, mh_error *err)
@@ -320,7 +320,10 @@ static PyObject *channel_put(PyObject *object, PyObject *arguments)
     }
     if (worker->new_epoch)
         task->flags |= MH_TASK_EPOCH;
-    if (!write_payload(self, task, note)) {
+    self->busy++; /* pickling an index runs Python, and with it other threads */
+    bool written = write_payload(self, task, note);
+    self->busy--;
+    if (!written) {
         note_end(note);
         return NULL;
     }
@@ -388,10 +391,7 @@ static PyObject *batch_from_slot(channel_object *self, const mh_result *result,
 /* A worker's result is another process's word: checked before it is used. */
 static bool result_sound(const mh_result *result, const task_note *note, mh_error *err)
 {
-    if (result->position != note->position)
-        mh_fail(err, MH_ERR_CORRUPT, "a result for batch %llu where batch %llu was due",
-                (unsigned long long)result->position, (unsigned long long)note->position);
-    else if (!note->slot || result->generation != note->generation)
+    if (!note->slot || result->generation != note->generation)
         mh_fail(err, MH_ERR_CORRUPT, "a result in a slot that was not granted");
     else if (result->leaf_count > MH_LEAVES_MAX)
         mh_fail(err, MH_ERR_CORRUPT, "a result with %u leaves", result->leaf_count);
@@ -504,7 +504,11 @@ static PyObject *result_in(channel_object *self, unsigned number, const mh_resul
     task_note *note = &worker->notes[worker->taken % self->depth];
     PyObject *payload = NULL;
     uint32_t kind = result->kind;
-    if (kind == MH_RESULT_SLOT) {
+    if (result->position != note->position) {
+        PyErr_Format(mh_module_of((PyObject *)self)->error,
+                     "worker %u sent batch %llu where batch %llu was due", number,
+                     (unsigned long long)result->position, (unsigned long long)note->position);
+    } else if (kind == MH_RESULT_SLOT) {
         if (result_sound(result, note, &err)) {
             for (uint32_t i = 0; i < result->leaf_count; i++)
                 self->copied_bytes += result->leaves[i].bytes;
@@ -637,10 +641,19 @@ static PyObject *channel_ready(PyObject *object, PyObject *arguments)
     Py_END_ALLOW_THREADS self->busy--;
     if (PyErr_CheckSignals() < 0)
         return NULL;
-    for (uint32_t w = 0; w < self->worker_count; w++)
-        if (mh_control_result_peek(self->control, w))
-            return PyLong_FromUnsignedLong(w);
-    Py_RETURN_NONE;
+    /* the one that was ready first: a fixed order would starve the others */
+    uint64_t first_ns = UINT64_MAX;
+    uint32_t first = 0;
+    for (uint32_t w = 0; self->control && w < self->worker_count; w++) {
+        const mh_result *result = mh_control_result_peek(self->control, w);
+        if (result && result->published_ns < first_ns) {
+            first_ns = result->published_ns;
+            first = w;
+        }
+    }
+    if (first_ns == UINT64_MAX)
+        Py_RETURN_NONE;
+    return PyLong_FromUnsignedLong(first);
 }
 
 static PyObject *channel_fds(PyObject *object, PyObject *argument)
@@ -685,17 +698,6 @@ static PyObject *channel_stop(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *channel_forget(PyObject *object, PyObject *argument)
-{
-    channel_object *self = (channel_object *)object;
-    unsigned number = (unsigned)PyLong_AsUnsignedLong(argument);
-    channel_worker *worker = PyErr_Occurred() ? NULL : worker_of(self, number);
-    if (!worker)
-        return NULL;
-    worker_forget(self, worker);
-    Py_RETURN_NONE;
-}
-
 static PyObject *channel_counts(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -724,7 +726,6 @@ static PyMethodDef channel_methods[] = {
     {"maps", channel_maps, METH_O, "Address space for a worker to map: (batches, spill)."},
     {"new_epoch", channel_new_epoch, METH_NOARGS, "Say so with each worker's next task."},
     {"stop", channel_stop, METH_NOARGS, "Tell every worker to end after what it has in hand."},
-    {"forget", channel_forget, METH_O, "Drop the tasks of a worker that is dead and waited for."},
     {"counts", channel_counts, METH_NOARGS,
      "(bytes copied, bytes pickled, batches copied out, events lost)."},
     {"close", channel_close, METH_NOARGS, "Free the shared memory. The workers must be dead."},

@@ -316,10 +316,12 @@ static PyObject *collate_dicts(mh_sink *sink, items samples, Py_ssize_t count)
         return decline(sink);
     PyObject *batch = PyDict_New();
     while (batch && PyDict_Next(samples[0], &at, &key, &value)) {
+        Py_INCREF(key); /* user code below may empty the dict */
         PyObject *child = collate_column(sink, samples, count, key, 0);
         if (!child || PyDict_SetItem(batch, key, child) < 0)
             Py_CLEAR(batch);
         Py_XDECREF(child);
+        Py_DECREF(key);
     }
     return batch;
 }

@@ -141,9 +141,10 @@ static PyObject *core_bind_torch(PyObject *self, PyObject *arguments)
     PyObject *scalars;
     PyObject *capsule;
     PyObject *collate_map;
-    if (!PyArg_ParseTuple(arguments, "OOOO!OO!OO!:bind_torch", &tensor, &stack, &empty,
+    PyObject *cpu;
+    if (!PyArg_ParseTuple(arguments, "OOOO!OO!OO!O:bind_torch", &tensor, &stack, &empty,
                           &PyDict_Type, &dtypes, &array, &PyTuple_Type, &scalars, &capsule,
-                          &PyDict_Type, &collate_map))
+                          &PyDict_Type, &collate_map, &cpu))
         return NULL;
     const mh_dl_exchange *table = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     if (!table)
@@ -157,6 +158,7 @@ static PyObject *core_bind_torch(PyObject *self, PyObject *arguments)
     replace(&module->stack, stack);
     replace(&module->empty, empty);
     replace(&module->dtypes, dtypes);
+    replace(&module->cpu, cpu);
     replace(&module->collate_map, collate_map);
     Py_XDECREF(module->collate_map_then);
     module->collate_map_then = PyDict_Copy(collate_map);
@@ -338,9 +340,10 @@ static int core_exec(PyObject *self)
     module->name_out = PyUnicode_InternFromString("out");
     module->name_dtype = PyUnicode_InternFromString("dtype");
     module->name_fields = PyUnicode_InternFromString("_fields");
+    module->name_device = PyUnicode_InternFromString("device");
     module->object_init = PyObject_GetAttrString((PyObject *)&PyBaseObject_Type, "__init__");
-    if (!module->object_init || !module->error || !module->name_out || !module->name_dtype ||
-        !module->name_fields)
+    if (!module->object_init || !module->name_device || !module->error || !module->name_out ||
+        !module->name_dtype || !module->name_fields)
         return -1;
     if (PyModule_AddObjectRef(self, "Error", module->error) < 0 ||
         PyModule_AddStringConstant(self, "__version__", mh_version()) < 0)
@@ -393,6 +396,8 @@ static int core_clear(PyObject *self)
     Py_CLEAR(module->name_dtype);
     Py_CLEAR(module->name_fields);
     Py_CLEAR(module->object_init);
+    Py_CLEAR(module->name_device);
+    Py_CLEAR(module->cpu);
     return 0;
 }
 

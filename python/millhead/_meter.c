@@ -42,17 +42,6 @@ static PyObject *meter_end_wait(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *meter_offer(PyObject *self, PyObject *arguments)
-{
-    unsigned long long ns;
-    PyObject *index;
-    int worker;
-    if (!PyArg_ParseTuple(arguments, "KOi:offer", &ns, &index, &worker))
-        return NULL;
-    mh_meter_offer((mh_meter *)self, ns, index, worker);
-    Py_RETURN_NONE;
-}
-
 static PyObject *meter_wait_ms(PyObject *self, PyObject *unused)
 {
     (void)unused;
@@ -121,7 +110,6 @@ static void meter_dealloc(PyObject *self)
 static PyMethodDef meter_methods[] = {
     {"begin_wait", meter_begin_wait, METH_NOARGS, "The consumer begins to wait."},
     {"end_wait", meter_end_wait, METH_NOARGS, "It has its batch: record how long it waited."},
-    {"offer", meter_offer, METH_VARARGS, "offer(ns, index, worker): keep a slow sample."},
     {"wait_ms", meter_wait_ms, METH_NOARGS, "The consumer's waits: count, mean, p50, ..."},
     {"slowest", meter_slowest, METH_NOARGS, "The slowest samples, slowest first."},
     {"clear", meter_begin_again, METH_NOARGS, "Forget everything."},

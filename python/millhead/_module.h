@@ -34,6 +34,8 @@ typedef struct mh_module {
     PyObject *name_out;    /* "out", "dtype", ...: interned */
     PyObject *name_dtype;
     PyObject *name_fields;
+    PyObject *name_device;
+    PyObject *cpu; /* torch.device("cpu") */
     const mh_dl_exchange *dlpack;
 } mh_module;
 

@@ -55,14 +55,16 @@ PyObject *mh_tensor_new(const mh_module *module, const mh_leaf *leaf, void **out
     PyObject *shape = dtype ? shape_tuple(leaf) : NULL;
     PyObject *arguments = shape ? PyTuple_Pack(1, shape) : NULL;
     PyObject *keywords = arguments ? PyDict_New() : NULL;
-    if (keywords && PyDict_SetItem(keywords, module->name_dtype, dtype) == 0)
+    /* device=: torch.set_default_device must not send batches elsewhere */
+    if (keywords && PyDict_SetItem(keywords, module->name_dtype, dtype) == 0 &&
+        PyDict_SetItem(keywords, module->name_device, module->cpu) == 0)
         tensor = PyObject_Call(module->empty, arguments, keywords);
     Py_XDECREF(keywords);
     Py_XDECREF(arguments);
     Py_XDECREF(shape);
     if (!tensor)
         return NULL;
-    if (!mh_tensor_read(module, tensor, &view)) {
+    if (!mh_tensor_read(module, tensor, &view) || view.device_type != MH_DLPACK_CPU) {
         Py_DECREF(tensor);
         PyErr_SetString(PyExc_RuntimeError, "torch.empty gave a tensor without plain memory");
         return NULL;

@@ -57,10 +57,14 @@ static PyObject *walk_dict(walk *w, PyObject *node)
     Py_ssize_t at = 0;
     PyObject *copy = PyDict_New();
     while (copy && PyDict_Next(node, &at, &key, &value)) {
+        Py_INCREF(key); /* user code below may empty the dict */
+        Py_INCREF(value);
         PyObject *child = walk_node(w, value);
         if (!child || PyDict_SetItem(copy, key, child) < 0)
             Py_CLEAR(copy);
         Py_XDECREF(child);
+        Py_DECREF(value);
+        Py_DECREF(key);
     }
     return copy;
 }

@@ -57,13 +57,11 @@ static bool pool_forked(const mh_pool *pool)
 
 mh_status mh_pool_open(mh_pool **out, uint64_t budget_bytes, mh_error *err)
 {
-    mh_memory_room room;
     mh_pool *pool = mh_calloc(1, sizeof *pool);
     if (!pool)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a pool of batch slots");
-    mh_memory_room_read(&room, "");
-    mh_status status = mh_memory_create(&pool->memory, "millhead-batches", (size_t)room.total_bytes,
-                                        SLOT_PAGE, err);
+    mh_status status =
+        mh_memory_create(&pool->memory, "millhead-batches", mh_memory_map_most(1), SLOT_PAGE, err);
     if (status != MH_OK) {
         mh_free(pool);
         return status;
@@ -77,8 +75,14 @@ mh_status mh_pool_open(mh_pool **out, uint64_t budget_bytes, mh_error *err)
 
 static void pool_destroy(mh_pool *pool)
 {
-    for (uint32_t i = 0; i < pool->slot_count; i++)
-        mh_free(pool->slots[i]);
+    for (uint32_t i = 0; i < pool->slot_count; i++) {
+        mh_slot *slot = pool->slots[i];
+        /* A worker forked for another loader has this memfd too: give the pages back for all.
+         * Not those of a batch that a child of the user's may still read. */
+        if (atomic_load(&slot->state) == SLOT_FREE)
+            mh_memory_release_range(&pool->memory, slot->offset, slot->bytes);
+        mh_free(slot);
+    }
     mh_free(pool->slots);
     mh_memory_close(&pool->memory);
     mh_free(pool);

@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,6 +48,18 @@ void mh_memory_room_read(mh_memory_room *out, const char *root)
     if (available != MH_NO_LIMIT)
         available = available > RESERVE_BYTES ? available - RESERVE_BYTES : 0;
     out->available_bytes = available;
+}
+
+size_t mh_memory_map_most(uint32_t shares)
+{
+    struct rlimit limit;
+    mh_memory_room room;
+    mh_memory_room_read(&room, "");
+    uint64_t most = least(room.total_bytes, (UINT64_C(16) << 40) / (shares ? shares : 1));
+    /* A forked worker has its parent's maps and its own: together they may take a quarter. */
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        most = least(most, limit.rlim_cur / 16 / (shares ? shares : 1));
+    return (size_t)most;
 }
 
 static size_t page_bytes(void)

@@ -17,6 +17,11 @@ typedef struct mh_memory_room {
  * counts as no limit. Any thread. */
 void mh_memory_room_read(mh_memory_room *out, const char *root);
 
+/* Address space for one of `shares` equal maps of shared memory: at most what the machine could
+ * ever back; under an address-space limit (ulimit -v) a small part of that, because the limit is
+ * for everything else too; never so much that many maps fill a 47-bit address space. */
+size_t mh_memory_map_most(uint32_t shares);
+
 /* One memfd, mapped once at its largest size and grown in place, so that addresses never move and
  * one descriptor serves for ever. */
 typedef struct mh_memory {

@@ -436,6 +436,8 @@ void mh_control_result_publish(mh_control *control)
     uint64_t now = mh_clock_ns();
     atomic_fetch_add_explicit(&block->busy_ns, now - control->task_began_ns, memory_order_relaxed);
     atomic_store_explicit(&block->heartbeat_ns, now, memory_order_relaxed);
+    uint64_t put = atomic_load_explicit(&block->results_put, memory_order_relaxed);
+    result_at(control, block, put)->published_ns = now;
     at_point(MH_POINT_RESULT_WRITTEN);
     atomic_fetch_add(&block->results_put, 1);
     uint32_t waits_for = atomic_load(&header->waits_for);

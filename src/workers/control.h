@@ -68,6 +68,7 @@ typedef struct mh_result {
     uint64_t spill_offset;
     uint64_t spill_bytes;
     uint64_t pickled_bytes;
+    uint64_t published_ns; /* set by result_publish */
     uint64_t fetch_ns;
     uint64_t collate_ns;
     mh_leaf leaves[MH_LEAVES_MAX];
@@ -126,7 +127,7 @@ void mh_control_result_done(mh_control *control, uint32_t worker);
  * microseconds before it sleeps. Returns 1 when there is one. */
 int mh_control_result_wait(mh_control *control, uint32_t worker, uint64_t timeout_ns);
 
-/* Says that `count` results of the worker whose bytes lay in its spill memory are read. */
+/* Says that one more result of the worker whose bytes lay in its spill memory is read. */
 void mh_control_spill_done(mh_control *control, uint32_t worker);
 
 /* Tells every worker to end after what it has in hand. */

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import parity_cases as pc
+import procs
 import torch
 from compare import describe, describe_error, difference, rng_states, seed_everything
 from torch.utils.data import (
@@ -561,15 +562,26 @@ class Runner:
         self.current = None
 
     def _end(self) -> int:
+        """Ends the child and its group; one that ended by itself may clean up first."""
         assert self.process is not None
-        try:
+        finished = not self.todo and self.current is None
+        if finished:
+            self.process.wait(timeout=30)
+            procs.wait_until(lambda: not self._group_lives())
+        if self._group_lives():
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         status = self.process.wait(timeout=30)
         assert self.process.stdout is not None
         self.process.stdout.close()
         return status
+
+    def _group_lives(self) -> bool:
+        assert self.process is not None
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
 
     def _ended(self, how: str) -> None:
         if self.todo:

@@ -535,8 +535,11 @@ def test_a_loader_nested_in_a_subprocess_leaves_nothing_when_that_is_killed() ->
 HEED_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
 
-def _interrupt(program: str, after: float) -> tuple[int, str, set[int]]:
-    """Sends SIGINT to the whole process group, as a terminal does."""
+def _interrupt(program: str, after: float, again: bool = False) -> tuple[int, str, set[int]]:
+    """Sends SIGINT to the whole process group, as a terminal does.
+
+    ``again`` repeats it, as a user would: Python loses one that comes in the hooks of a fork.
+    """
     mark, environment = procs.new_mark()
     process = subprocess.Popen(
         [sys.executable, "-c", HEED_SIGINT + program],
@@ -551,6 +554,9 @@ def _interrupt(program: str, after: float) -> tuple[int, str, set[int]]:
         assert process.stdout.readline() == "running\n"
         time.sleep(after)
         os.killpg(process.pid, signal.SIGINT)
+        if again:
+            while not procs.wait_until(lambda: process.poll() is not None, 2):
+                os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=30)
         procs.wait_until(lambda: not procs.marked(mark))
         return process.returncode, errors, procs.marked(mark)
@@ -601,7 +607,7 @@ def test_ctrl_c_at_random_moments_leaves_nothing() -> None:
     rng = random.Random(seed)
     program = _program("print('running', flush=True)\nwhile True: list(loader)")
     for _ in range(5):
-        status, errors, left = _interrupt(program, rng.random() * 0.5)
+        status, errors, left = _interrupt(program, rng.random() * 0.5, again=True)
         assert status in (-signal.SIGINT, 130, 1), errors
         assert "KeyboardInterrupt" in errors
         assert left == set()
@@ -615,12 +621,12 @@ def test_a_caught_ctrl_c_lets_the_next_epoch_run() -> None:
                 for batch in loader:
                     pass
         except KeyboardInterrupt:
-            pass
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         del iterator
         total = sum(1 for _ in DataLoader(Data(), num_workers=2))
         print("after", total, file=sys.stderr)
     """
-    status, errors, left = _interrupt(_program(rest), 0.5)
+    status, errors, left = _interrupt(_program(rest), 0.5, again=True)
     assert status == 0, errors
     assert errors.strip().splitlines()[-1] == "after 1000"
     assert left == set()

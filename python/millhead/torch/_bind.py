@@ -42,7 +42,15 @@ def _bind() -> None:
     # Torch's own dictionary, which users may extend: the C collate looks whether they did.
     collate_map = default_collate_fn_map
     _core.bind_torch(
-        torch.Tensor, torch.stack, torch.empty, _DTYPES, array, scalars, table, collate_map
+        torch.Tensor,
+        torch.stack,
+        torch.empty,
+        _DTYPES,
+        array,
+        scalars,
+        table,
+        collate_map,
+        torch.device("cpu"),
     )
 
 

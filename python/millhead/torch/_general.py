@@ -96,7 +96,7 @@ def _byte_span(tensor: Tensor) -> tuple[int, int]:
 
 def _raw(tensor: Tensor, begin: int, end: int) -> Tensor:
     """Bytes [begin, end) of the tensor's storage, as a flat uint8 tensor over the same memory."""
-    flat = torch.empty(0, dtype=torch.uint8)
+    flat = torch.empty(0, dtype=torch.uint8, device="cpu")
     return flat.set_(tensor.untyped_storage(), begin, (end - begin,), (1,))
 
 
@@ -157,7 +157,7 @@ def loads(pieces: list[Any]) -> Any:
     memory = pieces[1 + buffer_count :]
     tensors = []
     for piece, offset, dtype, shape, strides in places:
-        tensor = torch.empty(0, dtype=dtype)
+        tensor = torch.empty(0, dtype=dtype, device="cpu")
         storage = memory[piece].untyped_storage()
         tensors.append(tensor.set_(storage, offset // dtype.itemsize, shape, strides))
     _loading.tensors = tensors

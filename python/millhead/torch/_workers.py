@@ -63,16 +63,24 @@ class Worker:
             process.start()
         finally:
             _own_fork.under_way = False
-        try:
-            self._pidfd: int | None = _core.process_open(process.pid)
-        except FileNotFoundError:  # ended already; exitcode will tell
-            self._pidfd = None
         _processes.add(process)
+        self._pid = int(process.pid)
+        self._exitcode: int | None = None
+        self._closed = False
+        self._pidfd: int | None = None
+        try:
+            self._pidfd = _core.process_open(process.pid)
+        except FileNotFoundError:
+            pass  # ended already; exitcode will tell
+        except BaseException:  # nobody would know of it
+            process.kill()
+            process.join()
+            raise
 
     @property
     def pid(self) -> int:
         """Process id."""
-        return int(self._process.pid)
+        return self._pid
 
     @property
     def name(self) -> str:
@@ -92,8 +100,9 @@ class Worker:
     @property
     def exitcode(self) -> int | None:
         """None while it runs; negative: the signal that killed it."""
-        code: int | None = self._process.exitcode
-        return code
+        if not self._closed:
+            self._exitcode = self._process.exitcode
+        return self._exitcode
 
     def ended(self) -> bool:
         """Whether the process has ended. One system call; waits for nothing."""
@@ -108,11 +117,12 @@ class Worker:
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
-        return bool(self._process.is_alive())
+        return not self._closed and bool(self._process.is_alive())
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the process to end."""
-        self._process.join(timeout)
+        if not self._closed:
+            self._process.join(timeout)
 
     def terminate(self) -> None:
         """Ask the process to end (SIGTERM)."""
@@ -123,26 +133,36 @@ class Worker:
         self._process.kill()
 
     def close(self) -> None:
-        """Forget an ended process and its descriptors."""
+        """Give up the descriptors of an ended process; what is known of it stays."""
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
+        if self.exitcode is not None and not self._closed:
+            self._closed = True
+            self._process.close()
 
 
 def end_all(workers: Sequence[Worker], patience: float) -> None:
     """Wait for workers that were told to stop; after ``patience`` seconds, make them."""
+    try:
+        _join(workers, patience)
+        for worker in workers:
+            if worker.is_alive():
+                worker.terminate()
+        _join(workers, 1.0)
+    finally:  # also when a second Ctrl-C interrupts the waiting
+        for worker in workers:
+            if worker.is_alive():
+                worker.kill()
+        _join(workers, 1.0)
+        for worker in workers:
+            worker.close()
+
+
+def _join(workers: Sequence[Worker], patience: float) -> None:
     deadline = time.monotonic() + patience
     for worker in workers:
         worker.join(max(0.0, deadline - time.monotonic()))
-    for stop in (Worker.terminate, Worker.kill):
-        left = [worker for worker in workers if worker.is_alive()]
-        for worker in left:
-            stop(worker)
-        deadline = time.monotonic() + 1.0
-        for worker in left:
-            worker.join(max(0.0, deadline - time.monotonic()))
-    for worker in workers:
-        worker.close()
 
 
 def describe_exit(exitcode: int | None) -> str:

@@ -6,21 +6,13 @@ sampler is asked - follows torch step by step, because the stream must equal tor
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import itertools
-import os
-import pickle
 import time
-import warnings
 import weakref
-from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._C._autograd import _profiler_enabled  # no public question is as cheap
-from torch.utils.data import _utils as torch_utils
 from torch.utils.data import default_collate
 from torch.utils.data.dataloader import (
     _BaseDataLoaderIter,
@@ -29,38 +21,18 @@ from torch.utils.data.dataloader import (
 )
 
 from millhead import _core
-from millhead.torch import _general
-from millhead.torch._stats import EpochLine, advise
-from millhead.torch._workers import Descriptor, Worker, describe_exit, end_all, hint_for_exit
-from millhead.torch.worker import WorkerPlan, as_list, fetches_together, run, within
+from millhead.torch._stats import EpochLine
+from millhead.torch.worker import as_list, fetches_together, within
 
 if TYPE_CHECKING:
     from millhead.torch.loader import DataLoader
 
-#: Slots beyond the batches under way: `for b in loader` holds one while it asks for the next.
-SPARE_SLOTS = 3
-#: How long to wait for a result before looking at signals, workers and the clock.
-SLICE_NS = 100_000_000
-#: With no timeout a loader waits for ever; after this long it says for what.
-SAY_AFTER_S = 60.0
 
-SLOT, GENERAL, ERROR = 1, 2, 3  # enum mh_result_kind
-
-
-@dataclass(frozen=True)
-class Schema:
-    """What batches look like: their structure with None for each leaf, and the bytes they take."""
-
-    structure: Any
-    pickled: bytes
-    slot_bytes: int
-
-
-def _length(samples: Any) -> int:
+def length(samples: Any) -> int:
     return len(samples) if hasattr(samples, "__len__") else 1
 
 
-class _Profiled(_BaseDataLoaderIter):
+class Profiled(_BaseDataLoaderIter):
     """``__next__`` with torch's row in a profile, paid for only while a profiler runs."""
 
     _millhead_loader: weakref.ref[DataLoader[Any]]
@@ -75,7 +47,7 @@ class _Profiled(_BaseDataLoaderIter):
         return data
 
 
-class SingleIter(_Profiled, _SingleProcessDataLoaderIter):
+class SingleIter(Profiled, _SingleProcessDataLoaderIter):
     """No worker: fetch and collate in the caller, in C where torch's collate can be matched."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
@@ -133,7 +105,7 @@ class SingleIter(_Profiled, _SingleProcessDataLoaderIter):
         if batch is NotImplemented:
             batch, path = self._collate_fn(samples), "general"
         stats = self._stats
-        stats.batch(path, _length(samples) if self._auto_collation else 1)
+        stats.batch(path, length(samples) if self._auto_collation else 1)
         stats.meter.end_wait()
         if self._num_yielded == 0:
             stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
@@ -166,333 +138,6 @@ class SingleIter(_Profiled, _SingleProcessDataLoaderIter):
             self._epoch = None
 
 
-class MultiIter(_Profiled, _MultiProcessingDataLoaderIter):
-    """Workers, fed and read through shared memory."""
-
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        began = time.perf_counter_ns()
-        self._shutdown = True  # until there is something to shut down
-        self._pid = os.getpid()
-        self._workers: list[Worker] = []  # type: ignore[assignment]
-        # Not _MultiProcessingDataLoaderIter's: it would start torch's own workers and queues.
-        _BaseDataLoaderIter.__init__(self, loader)
-        self._profile_name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
-        self._millhead_loader = weakref.ref(loader)
-        self._prefetch_factor = loader.prefetch_factor
-        self._in_order = loader.in_order
-        if self._prefetch_factor <= 0:
-            raise AssertionError(
-                "prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter"
-            )
-        self._worker_init_fn = loader.worker_init_fn
-        self._stats = loader._stats
-        assert loader._engine is not None
-        self._engine = loader._engine
-        self._under_way = self._num_workers * self._prefetch_factor
-        self._position = 0  # of the next task; never reused, so a late result cannot be mistaken
-        self._strangers = 0  # batches in a row that looked unlike the schema
-        self._failure: str | None = None
-        self._counted = (0, 0, 0, 0)
-        self._pending: deque[int] = deque()  # workers, in the order their batches are due
-        self._open_channel()
-        self._started = time.monotonic()
-        self._shutdown = False
-        try:
-            self._start_workers(loader)
-        except BaseException:
-            self._shutdown_workers()
-            raise
-        self._stats.setup_ns = time.perf_counter_ns() - began
-        self._began_ns = began
-        self._reset(loader, first_iter=True)
-
-    # --- starting ---
-
-    def _open_channel(self) -> None:
-        self._channel = _core.Channel(
-            self._engine.pool,
-            self._num_workers,
-            self._prefetch_factor,
-            _dump_index,
-            self._stats.meter,
-        )
-        self._engine.under_way += self._under_way
-        self._stats.sources.add(self)
-        _live.add(self)
-        if self._engine.schema is not None:
-            self._use_schema(self._engine.schema)
-
-    def _start_workers(self, loader: DataLoader[Any]) -> None:
-        context = loader.multiprocessing_context or torch.multiprocessing
-        self._stats.start = context.get_start_method()
-        trainer = _core.process_open(os.getpid())
-        try:
-            for number in range(self._num_workers):
-                plan = self._plan(loader, number, trainer)
-                process = context.Process(target=run, args=(plan,))
-                process.daemon = True
-                self._workers.append(_start(process))
-        finally:
-            os.close(trainer)
-
-    def _plan(self, loader: DataLoader[Any], number: int, trainer: int) -> WorkerPlan:
-        return WorkerPlan(
-            number=number,
-            workers=self._num_workers,
-            depth=self._prefetch_factor,
-            dataset=self._dataset,
-            auto_collation=self._auto_collation,
-            collate_fn=self._collate_fn,
-            worker_init_fn=self._worker_init_fn,
-            base_seed=int(self._base_seed),
-            descriptors=tuple(Descriptor(fd) for fd in self._channel.fds(number)),
-            maps=self._channel.maps(number),
-            trainer=Descriptor(trainer),
-            crash_point=os.environ.get("MILLHEAD_TEST_WORKER_CRASH"),
-        )
-
-    def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
-        """Begin an epoch: torch's ``__iter__`` calls this on a persistent iterator."""
-        _BaseDataLoaderIter._reset(self, loader, first_iter)
-        if not first_iter:
-            # What was prefetched and not asked for is finished and dropped, as in torch: the
-            # workers' generators have moved on by exactly that much.
-            for worker in self._pending:
-                self._take(worker)
-            self._channel.new_epoch()
-        self._pending.clear()
-        self._tasks = [0] * self._num_workers
-        self._cycle = itertools.cycle(range(self._num_workers))
-        self._epoch: EpochLine | None = EpochLine(self._stats)
-        for _ in range(self._under_way):
-            self._try_put_index()
-
-    # --- one batch ---
-
-    def _next_data(self) -> Any:
-        if self._failure is not None:
-            raise RuntimeError(self._failure)
-        if not self._pending:
-            if self._epoch is not None:
-                self._epoch.end()
-                self._epoch = None
-            if not self._persistent_workers:
-                self._shutdown_workers()
-            raise StopIteration
-        worker = self._pending[0] if self._in_order else self._any_ready()
-        kind, payload, index = self._take(worker)
-        if self._in_order:
-            self._pending.popleft()
-        else:
-            self._pending.remove(worker)
-        if kind != SLOT:
-            payload = self._unpack(kind, payload)
-        self._tasks[worker] -= 1
-        self._try_put_index()
-        if kind == ERROR:
-            self._stats.errors_raised += 1
-            payload.reraise()
-        stats = self._stats
-        stats.batch(
-            "slot" if kind == SLOT else "general", _length(index) if self._auto_collation else 1
-        )
-        if self._num_yielded == 0:
-            stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
-        return payload
-
-    def _try_put_index(self) -> None:
-        try:
-            index = next(self._sampler_iter)
-        except StopIteration:
-            return
-        worker = next(self._cycle)
-        if not self._in_order:
-            while self._tasks[worker] >= self._prefetch_factor:
-                worker = next(self._cycle)
-        self._channel.put(worker, self._position, index)
-        self._position += 1
-        self._tasks[worker] += 1
-        self._pending.append(worker)
-
-    def _unpack(self, kind: int, pieces: list[Any]) -> Any:
-        if kind == ERROR:
-            return pickle.loads(pieces[0])
-        batch = _general.loads(pieces)
-        self._learn(batch)
-        return batch
-
-    # --- the schema ---
-
-    def _learn(self, batch: Any) -> None:
-        """Let a batch of the general path teach what the next ones look like."""
-        schema = self._engine.schema
-        found = self._channel.measure(batch)
-        if found is None:
-            return
-        structure, size = found
-        if schema is not None and not self._channel.same_structure(structure):
-            self._strangers += 1
-            if self._strangers < 2 * self._under_way:
-                return
-        elif schema is not None:
-            if size <= schema.slot_bytes:
-                return
-            size += size // 4  # sizes vary: leave room, so as not to learn again too soon
-        self._strangers = 0
-        schema = Schema(structure, pickle.dumps(structure, 5), size)
-        if self._use_schema(schema):
-            self._engine.schema = schema
-
-    def _use_schema(self, schema: Schema) -> bool:
-        slots = self._engine.under_way + SPARE_SLOTS
-        try:
-            self._channel.set_schema(schema.structure, schema.pickled, schema.slot_bytes, slots)
-        except MemoryError as error:
-            advise(
-                "no-slots",
-                f"no shared memory for batches of {schema.slot_bytes} bytes ({error}): they take "
-                "the slower general path; raise memory=, or use fewer workers, a smaller "
-                "prefetch_factor or smaller batches",
-            )
-            return False
-        return True
-
-    # --- waiting ---
-
-    def _any_ready(self) -> int:
-        deadline = self._deadline()
-        while (worker := self._channel.ready(SLICE_NS)) is None:
-            if dead := self._dead():
-                self._fail(dead)
-            self._look_at_clock(self._pending[0], deadline)
-        return worker
-
-    def _take(self, worker: int) -> tuple[int, Any, Any]:
-        taken = self._channel.take(worker, SLICE_NS)
-        if taken is None:
-            deadline = self._deadline()
-            while (taken := self._channel.take(worker, SLICE_NS)) is None:
-                if dead := self._dead():
-                    taken = self._channel.take(worker, 0)  # sent before it died?
-                    if taken is not None:
-                        return taken
-                    self._fail(dead)
-                self._look_at_clock(worker, deadline)
-        return taken
-
-    def _deadline(self) -> float:
-        return time.monotonic() + (self._timeout if self._timeout > 0 else SAY_AFTER_S)
-
-    def _dead(self) -> list[int]:
-        return [number for number, worker in enumerate(self._workers) if worker.ended()]
-
-    def _look_at_clock(self, worker: int, deadline: float) -> None:
-        """After a slice without a result: is it too late?"""
-        if time.monotonic() < deadline:
-            return
-        doing = self._doing(worker)
-        if self._timeout > 0:
-            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds: {doing}")
-        advise(
-            "long-wait",
-            f"no batch for {SAY_AFTER_S:.0f} s ({doing}): still waiting; set timeout= to raise "
-            "instead",
-        )
-
-    def _doing(self, worker: int) -> str:
-        """What a worker is or was doing, in words."""
-        view = self._channel.view(worker)
-        text = f"worker {worker} (pid {view['pid']})"
-        index, offset = view["index"], view["offset"]
-        if index is None:
-            return f"{text}, {view['state']}"
-        if not self._auto_collation:
-            return f"{text}, {view['state']}, sample index {index!r}"
-        numbers = list(index) if hasattr(index, "__len__") else []
-        if offset < len(numbers):
-            index = numbers[offset]
-        return f"{text}, {view['state']}, sample index {index!r} (number {offset} of its batch)"
-
-    def _fail(self, dead: list[int]) -> None:
-        """Workers ended that should not have: say all that is known, once and for all."""
-        pids = ", ".join(str(self._workers[number].pid) for number in dead)
-        first = self._workers[dead[0]]
-        first.join(1.0)
-        self._failure = (
-            f"DataLoader worker (pid(s) {pids}) exited unexpectedly: "
-            f"{describe_exit(first.exitcode)} ({self._doing(dead[0])}): "
-            f"{hint_for_exit(first.exitcode)}"
-        )
-        loader = self._millhead_loader()
-        if loader is not None and loader._iterator is self:
-            loader._iterator = None  # the next epoch starts afresh
-        self._shutdown_workers()
-        raise RuntimeError(self._failure)
-
-    # --- ending ---
-
-    def bring_stats(self) -> None:
-        """Add this iterator's counts to the loader's."""
-        if self._shutdown or self._pid != os.getpid():
-            return
-        counts = self._channel.counts()
-        self._stats.add_counts(counts, self._counted)
-        self._counted = counts
-        seen = sum(worker.thread_count() for worker in self._workers)
-        self._stats.threads_seen = max(self._stats.threads_seen, seen)
-        elapsed = max(time.monotonic() - self._started, 1e-9) * 1e9
-        self._stats.workers_busy = [
-            min(1.0, self._channel.view(number)["busy_ns"] / elapsed)
-            for number in range(self._num_workers)
-        ]
-
-    def _shutdown_workers(self, patience: float = torch_utils.MP_STATUS_CHECK_INTERVAL) -> None:
-        if self._shutdown or torch_utils is None or torch_utils.python_exit_status is not False:
-            return  # nothing to do, or the interpreter is going: the workers see that themselves
-        if self._pid != os.getpid():
-            return  # a copy of the iterator in a forked child: the workers are not its own
-        if len(self._workers) == self._num_workers:
-            self.bring_stats()
-        self._shutdown = True
-        self._stats.sources.discard(self)
-        self._engine.under_way -= self._under_way
-        self._channel.stop()
-        self._pending.clear()
-        end_all(self._workers, patience)
-        _live.discard(self)
-        self._channel.close()
-
-
-#: Iterators with workers, to be ended before the interpreter is.
-_live: weakref.WeakSet[MultiIter] = weakref.WeakSet()
-
-
-@atexit.register
-def _end_at_exit() -> None:
-    """End the workers before multiprocessing tries: it joins a stopped one for ever."""
-    for iterator in list(_live):
-        iterator._shutdown_workers(patience=0.5)
-
-
-def _start(process: Any) -> Worker:
-    """Start a worker, with torch's own words where its arguments cannot be pickled."""
-    try:
-        return Worker(process)
-    except (TypeError, AttributeError, pickle.PicklingError):
-        warnings.warn(
-            "Got pickle error when attempting to start a worker Process. "
-            "This might be because the worker Process arguments are not picklable. "
-            "Define the dataset, collate_fn and worker_init_fn at the top level of a module, or "
-            "use multiprocessing_context='fork'.",
-            stacklevel=2,
-        )
-        raise
-
-
-def _dump_index(index: Any) -> bytes:
-    return pickle.dumps(index, 5)
-
-
 class _TorchCounted(_BaseDataLoaderIter):
     """Torch's own iterator, counted."""
 
@@ -512,6 +157,7 @@ class TorchSingleIter(_TorchCounted, _SingleProcessDataLoaderIter):
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._millhead_loader = weakref.ref(loader)
         super().__init__(loader)
+        self._profile_name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 class TorchMultiIter(_TorchCounted, _MultiProcessingDataLoaderIter):
@@ -520,3 +166,4 @@ class TorchMultiIter(_TorchCounted, _MultiProcessingDataLoaderIter):
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._millhead_loader = weakref.ref(loader)
         super().__init__(loader)
+        self._profile_name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import weakref
 from collections.abc import Callable, Iterable
@@ -14,7 +13,7 @@ from torch.utils.data import Dataset, IterDataPipe, MapDataPipe, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from millhead import _core
-from millhead.torch import iterator
+from millhead.torch import iterator, multi
 from millhead.torch._stats import Stats
 from millhead.torch._workers import forking_a_worker
 
@@ -41,8 +40,8 @@ def parse_memory(memory: int | str | None) -> int | None:
         value = memory
     else:
         raise TypeError(f"memory should be bytes or like '2GB', but got {memory!r}")
-    if not 0 < value < math.inf:
-        raise ValueError(f"memory should be positive and finite, but got {memory!r}")
+    if not 1 <= value < 2**63:
+        raise ValueError(f"memory should be at least a byte and finite, but got {memory!r}")
     return int(value)
 
 
@@ -54,7 +53,7 @@ class Engine:
             budget = max(_core.memory()[1] // 4, 1)
         self.pid = os.getpid()
         self.pool = _core.Pool(budget)
-        self.schema: iterator.Schema | None = None
+        self.schema: multi.Schema | None = None
         #: Batches that all live iterators together may have under way.
         self.under_way = 0
         _engines.add(self)
@@ -152,7 +151,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.check_worker_number_rationality()
         if self._engine is None or self._engine.pid != os.getpid():
             self._engine = Engine(self._memory_bytes)
-        return iterator.MultiIter(self)
+        return multi.MultiIter(self)
 
     def __iter__(self) -> _BaseDataLoaderIter:
         # A persistent iterator that came along in a fork belongs to the parent's workers.

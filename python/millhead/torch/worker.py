@@ -7,6 +7,7 @@ collate after the last sample.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import io
 import os
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 from torch._utils import ExceptionWrapper  # what torch's own workers send; tested in test_errors
 from torch.utils.data import Subset, default_collate
+from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 
 from millhead import _core
@@ -132,6 +134,7 @@ class _Worker:
 
     def work(self, index: Any) -> None:
         """Fetch, collate and send one batch."""
+        self.stage, self.numbers = "not fetching", []
         if not self.initialised:
             # Torch's class for this: its worker has no fetcher then.
             raise UnboundLocalError("worker_init_fn failed, so this worker cannot fetch samples")
@@ -164,6 +167,8 @@ class _Worker:
     def place(self) -> str:
         """Where in the batch an exception arose, for its message."""
         numbers = list(self.numbers)
+        if not numbers:
+            return f"{self.stage} a batch"
         offset = self.station.offset() if self.plan.auto_collation else 0
         if self.stage == "sample" and offset < len(numbers):
             return f"sample index {numbers[offset]!r} (number {offset} of {len(numbers)})"
@@ -185,14 +190,18 @@ class _Worker:
                 self.work(index)
             except Exception:  # noqa: BLE001 - the user's, and the consumer's to see
                 wrapper = self.wrap()
-                wrapper.exc_msg += f"millhead: {self.place()}\n"
+                with contextlib.suppress(Exception):  # an index that cannot be shown
+                    wrapper.exc_msg += f"millhead: {self.place()}\n"
                 self.send_error(wrapper)
             del task, index
 
 
 def _dump_stack_on_request() -> None:
     try:
-        faulthandler.register(signal.SIGRTMIN + 9, chain=True)
+        number = signal.SIGRTMIN + 9
+        # Chained to a handler of the user's; the default action would end the process.
+        chain = signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN, None)
+        faulthandler.register(number, chain=chain)
     except (AttributeError, io.UnsupportedOperation, OSError, RuntimeError, ValueError):
         pass  # stderr is no file here: there is nowhere to dump to
 
@@ -204,6 +213,8 @@ def run(plan: WorkerPlan) -> None:
             _core.arm_point(plan.crash_point)
         _core.exit_with(plan.trainer.fd)
         os.close(plan.trainer.fd)
+        # Torch's, so that a SIGTERM handler of the trainer's does not run in its workers.
+        signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]
         _dump_stack_on_request()
         _Worker(plan).run()
     except KeyboardInterrupt:

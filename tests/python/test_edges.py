@@ -1,0 +1,189 @@
+"""Things that go wrong around the engine rather than in it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import procs
+import pytest
+import torch
+from millhead.torch import DataLoader, get_worker_info
+
+
+class Numbers:
+    def __init__(self, length: int = 64) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((3,), index)
+
+
+class Who(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        info = get_worker_info()
+        assert info is not None
+        return info.id
+
+
+class Unloadable:
+    """Can be pickled, but not unpickled where the consumer is."""
+
+    def __reduce__(self) -> Any:
+        return _refuse, (os.getpid(),)
+
+
+def _refuse(maker: int) -> Any:
+    raise ImportError(f"made in {maker}")
+
+
+def _first_ones_cannot_be_loaded(samples: list[Any]) -> Any:
+    return Unloadable() if int(samples[0][0]) < 8 else ["fine", samples]
+
+
+def test_batches_that_cannot_be_unpickled_do_not_end_the_epoch() -> None:
+    loader = DataLoader(
+        Numbers(40), batch_size=1, num_workers=2, collate_fn=_first_ones_cannot_be_loaded
+    )
+    iterator = iter(loader)
+    outcomes: Counter[str] = Counter()
+    while True:
+        try:
+            outcomes[next(iterator)[0]] += 1
+        except ImportError:
+            outcomes["lost"] += 1
+        except StopIteration:
+            break
+    assert outcomes == {"lost": 8, "fine": 32}
+
+
+def test_out_of_order_serves_every_worker() -> None:
+    loader = DataLoader(Who(64), batch_size=1, num_workers=3, in_order=False)
+    served: Counter[int] = Counter()
+    for batch in loader:
+        served[int(batch)] += 1
+        time.sleep(0.005)
+    assert min(served[worker] for worker in range(3)) >= 10
+
+
+def test_the_number_of_slots_is_the_same_in_every_epoch() -> None:
+    loader = DataLoader(Numbers(), batch_size=4, num_workers=2)
+    counts = []
+    for _ in range(4):
+        list(loader)
+        counts.append(loader.stats()["slots"]["count"])
+    assert set(counts) == {2 * 2 + 3}
+
+
+def test_an_exhausted_iterator_holds_no_descriptors() -> None:
+    loader = DataLoader(Numbers(), batch_size=4, num_workers=2)
+    list(loader)
+    before = len(os.listdir("/proc/self/fd"))
+    iterator = iter(loader)
+    list(iterator)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_default_device_does_not_move_batches() -> None:
+    iterator = iter(DataLoader(Numbers(), batch_size=4, num_workers=1))
+    with torch.device("meta"):
+        batches = list(iterator)
+    assert [batch.device.type for batch in batches] == ["cpu"] * 16
+    assert batches[-1][-1].tolist() == [63, 63, 63]
+
+
+def test_a_persistent_loader_works_again_after_a_worker_died() -> None:
+    loader = DataLoader(Numbers(), batch_size=4, num_workers=2, persistent_workers=True)
+    iterator: Any = iter(loader)
+    next(iterator)
+    os.kill(iterator._workers[0].pid, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+        list(iterator)
+    assert len(list(loader)) == 16
+    loader._iterator = None
+    gc.collect()
+
+
+class Slow(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.3)
+        return index
+
+
+def test_an_interrupted_new_epoch_can_be_begun_again() -> None:
+    loader = DataLoader(Slow(8), batch_size=1, num_workers=2, persistent_workers=True)
+    next(iter(loader))
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            iter(loader)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert [int(batch) for batch in loader] == list(range(8))
+    loader._iterator = None
+    gc.collect()
+
+
+def test_a_worker_shows_its_stack_on_request_and_goes_on(tmp_path: Path) -> None:
+    code = """
+import os, signal, time
+from millhead.torch import DataLoader
+class Slow:
+    def __len__(self): return 4
+    def __getitem__(self, index):
+        time.sleep(1.0)
+        return index
+loader = DataLoader(Slow(), num_workers=1)
+iterator = iter(loader)
+time.sleep(0.5)
+os.kill(iterator._workers[0].pid, signal.SIGRTMIN + 9)
+print([int(batch) for batch in iterator])
+"""
+    done = procs.run_python(code)
+    assert done.stdout.strip() == "[0, 1, 2, 3]", done.stderr
+    assert "__getitem__" in done.stderr
+
+
+def test_the_trainers_sigterm_handler_does_not_run_in_workers() -> None:
+    code = """
+import os, signal, time
+from millhead.torch import DataLoader
+signal.signal(signal.SIGTERM, lambda *_: print("handled", flush=True))
+class Forever:
+    def __len__(self): return 4
+    def __getitem__(self, index): time.sleep(60)
+iterator = iter(DataLoader(Forever(), num_workers=1))
+time.sleep(0.3)
+iterator._shutdown_workers(patience=0.2)
+print("done")
+"""
+    assert procs.run_python(code).stdout.split() == ["done"]
+
+
+@pytest.mark.parametrize("workers", [2, 8])
+def test_an_address_space_limit_leaves_room_for_workers(workers: int) -> None:
+    code = f"""
+import resource
+from millhead.torch import DataLoader
+import torch
+resource.setrlimit(resource.RLIMIT_AS, (8 * 10**9, resource.RLIM_INFINITY))
+loader = DataLoader(torch.zeros(400, 20000), batch_size=4, num_workers={workers})
+print(len(list(loader)), loader.stats()["paths"]["slot"] > 0)
+"""
+    done = procs.run_python(code)
+    assert done.stdout.split() == ["100", "True"], done.stderr
+    assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
