@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TODO "see millhead plan --help"
+#define SEE_HELP "see millhead plan --help"
 
 typedef struct plan_request {
     mh_plan_cpus_options options;
@@ -85,13 +85,13 @@ static int parse(plan_request *request, int argc, char **argv)
             request->help = true;
             return MH_CLI_OK;
         default:
-            return mh_cli_bad_option(answer, argv, "plan", TODO);
+            return mh_cli_bad_option(answer, argv, "plan", SEE_HELP);
         }
     }
     if (bad)
         return bad;
     if (argc - optind > 1)
-        return mh_cli_fail(MH_CLI_USAGE, "plan", TODO, "unexpected argument '%s'",
+        return mh_cli_fail(MH_CLI_USAGE, "plan", SEE_HELP, "unexpected argument '%s'",
                            argv[optind + 1]);
     request->subject = argv[optind];
     return MH_CLI_OK;
@@ -139,12 +139,12 @@ int mh_cmd_plan(int argc, char **argv)
     if (!request.subject)
         return mh_cli_fail(MH_CLI_USAGE, "plan", "say millhead plan cpus", "nothing to plan");
     if (strcmp(request.subject, "cpus") != 0)
-        return mh_cli_fail(MH_CLI_USAGE, "plan", "known: cpus; " TODO, "unknown subject '%s'",
+        return mh_cli_fail(MH_CLI_USAGE, "plan", "known: cpus; " SEE_HELP, "unknown subject '%s'",
                            request.subject);
     if (!request.gpus_given)
         request.options.gpus = count_gpus();
     if (mh_plan_cpus_make(&plan, &request.options, &err) != MH_OK)
-        return mh_cli_fail(MH_CLI_USAGE, "plan cpus", TODO, "%s", err.message);
+        return mh_cli_fail(MH_CLI_USAGE, "plan cpus", SEE_HELP, "%s", err.message);
     if (request.json)
         print_json(&plan);
     else

@@ -12,22 +12,6 @@
     "35 31 0:32 / /sys/fs/cgroup/memory rw shared:10 - cgroup cgroup rw,memory\n"
 #define V1_NONE "9223372036854771712\n"
 
-static int make_tree(void **state)
-{
-    char *root = malloc(64);
-    assert_non_null(root);
-    tree_make(root);
-    *state = root;
-    return 0;
-}
-
-static int remove_tree(void **state)
-{
-    tree_remove(*state);
-    free(*state);
-    return 0;
-}
-
 static mh_cgroup_limits read_limits(const char *root)
 {
     mh_cgroup_limits limits;

@@ -5,22 +5,6 @@
 #include "unit.h"
 #include <sched.h>
 
-static int make_tree(void **state)
-{
-    char *root = malloc(64);
-    assert_non_null(root);
-    tree_make(root);
-    *state = root;
-    return 0;
-}
-
-static int remove_tree(void **state)
-{
-    tree_remove(*state);
-    free(*state);
-    return 0;
-}
-
 static int affinity(void)
 {
     cpu_set_t set;

@@ -273,22 +273,6 @@ static void closing_is_always_allowed(void **state)
     mh_memory_close(&memory);
 }
 
-static int make_tree(void **state)
-{
-    char *root = malloc(64);
-    assert_non_null(root);
-    tree_make(root);
-    *state = root;
-    return 0;
-}
-
-static int remove_tree(void **state)
-{
-    tree_remove(*state);
-    free(*state);
-    return 0;
-}
-
 static mh_memory_room room_of(const char *root)
 {
     mh_memory_room room;

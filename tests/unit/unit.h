@@ -60,6 +60,23 @@ static inline void tree_remove(const char *root)
     assert_int_equal(nftw(root, tree_remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
 }
 
+/* cmocka's set-up and tear-down for a test whose state is the path of a tree of its own. */
+static inline int make_tree(void **state)
+{
+    char *root = malloc(64);
+    assert_non_null(root);
+    tree_make(root);
+    *state = root;
+    return 0;
+}
+
+static inline int remove_tree(void **state)
+{
+    tree_remove(*state);
+    free(*state);
+    return 0;
+}
+
 /* Open descriptors of this process; a test that ends with more than it began with leaks. */
 static inline int open_descriptors(void)
 {
