@@ -289,7 +289,8 @@ static PyObject *channel_put(PyObject *object, PyObject *arguments)
     unsigned number;
     unsigned long long position;
     PyObject *index;
-    if (!PyArg_ParseTuple(arguments, "IKO:put", &number, &position, &index))
+    unsigned samples;
+    if (!PyArg_ParseTuple(arguments, "IKOI:put", &number, &position, &index, &samples))
         return NULL;
     channel_worker *worker = worker_of(self, number);
     if (!worker)
@@ -308,7 +309,7 @@ static PyObject *channel_put(PyObject *object, PyObject *arguments)
     }
     memset(task, 0, offsetof(mh_task, payload));
     task->position = position;
-    task->count = PyList_Check(index) ? (uint32_t)PyList_Size(index) : 1;
+    task->count = samples;
     task->generation = self->generation;
     if (note->slot) {
         task->slot_offset = mh_slot_offset(note->slot);
@@ -454,6 +455,18 @@ static PyObject *pieces_in(channel_object *self, channel_worker *worker, const m
     return list;
 }
 
+/* The index of a batch's sample, where the batch's own is a list or a range of them. */
+static PyObject *index_of_sample(PyObject *index, uint32_t offset)
+{
+    if (PyList_Check(index) || Py_IS_TYPE(index, &PyRange_Type)) {
+        PyObject *found = PySequence_GetItem(index, (Py_ssize_t)offset);
+        if (found)
+            return found;
+        PyErr_Clear();
+    }
+    return Py_NewRef(index);
+}
+
 /* Gives the meter what the worker said about slow samples; their indices are still known here. */
 static void events_in(channel_object *self, channel_worker *worker, unsigned number)
 {
@@ -467,10 +480,9 @@ static void events_in(channel_object *self, channel_worker *worker, unsigned num
                 const task_note *note = &worker->notes[n % self->depth];
                 if (note->position != events[i].batch)
                     continue;
-                PyObject *index = note->index;
-                if (PyList_Check(index) && events[i].value < PyList_Size(index))
-                    index = PyList_GetItem(index, (Py_ssize_t)events[i].value);
+                PyObject *index = index_of_sample(note->index, events[i].value);
                 mh_meter_offer(self->meter, events[i].duration_ns, index, (int)number);
+                Py_DECREF(index);
             }
         }
     }
@@ -517,11 +529,13 @@ static PyObject *result_in(channel_object *self, unsigned number, const mh_resul
         } else {
             mh_raise(mh_module_of((PyObject *)self), &err);
         }
+    } else if (kind == MH_RESULT_END) {
+        payload = Py_NewRef(Py_None);
     } else {
         payload = pieces_in(self, worker, result);
         mh_control_spill_done(self->control, number);
     }
-    PyObject *taken = payload ? Py_BuildValue("(INO)", kind, payload, note->index) : NULL;
+    PyObject *taken = payload ? Py_BuildValue("(INI)", kind, payload, result->samples) : NULL;
     worker->taken++;
     note_end(note);
     mh_control_result_done(self->control, number);
@@ -711,9 +725,10 @@ static PyObject *channel_counts(PyObject *object, PyObject *unused)
 }
 
 static PyMethodDef channel_methods[] = {
-    {"put", channel_put, METH_VARARGS, "put(worker, position, index): give the worker a task."},
+    {"put", channel_put, METH_VARARGS,
+     "put(worker, position, index, samples): give the worker a task."},
     {"take", channel_take, METH_VARARGS,
-     "take(worker, timeout_ns): (kind, batch or pieces, index) of its oldest task, or None."},
+     "take(worker, timeout_ns): (kind, batch or pieces, samples) of its oldest task, or None."},
     {"ready", channel_ready, METH_VARARGS,
      "ready(timeout_ns): the number of a worker that has a result, or None."},
     {"measure", channel_measure, METH_O,

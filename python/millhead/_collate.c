@@ -32,8 +32,7 @@ static bool all_of_type(items samples, Py_ssize_t count, PyTypeObject *type)
     return true;
 }
 
-/* Memory for a leaf, and what stands for it in the structure: a tensor, or None in a slot. */
-static PyObject *leaf_memory(mh_sink *sink, mh_leaf *leaf, uint8_t **out_data)
+PyObject *mh_leaf_memory(mh_sink *sink, mh_leaf *leaf, uint8_t **out_data)
 {
     mh_error err;
     void *data;
@@ -67,7 +66,7 @@ static PyObject *collate_numbers(mh_sink *sink, items samples, Py_ssize_t count)
         leaf.type_code = 2;
     if (!all_of_type(samples, count, type))
         return decline(sink); /* [1, 2.5] is float32, [2.5, 1] float64: torch knows */
-    PyObject *result = leaf_memory(sink, &leaf, &data);
+    PyObject *result = mh_leaf_memory(sink, &leaf, &data);
     for (Py_ssize_t i = 0; result && i < count; i++) {
         if (type == &PyBool_Type) {
             data[i] = samples[i] == Py_True;
@@ -89,7 +88,7 @@ static PyObject *collate_numbers(mh_sink *sink, items samples, Py_ssize_t count)
 
 static PyObject *rows_of(const mh_sink *sink, items samples, Py_ssize_t count)
 {
-    if (samples == sink->items) /* the samples themselves: the list that holds them will do */
+    if (sink->list && samples == sink->items) /* the samples: the list that holds them will do */
         return Py_NewRef(sink->list);
     PyObject *rows = PyTuple_New(count);
     for (Py_ssize_t i = 0; rows && i < count; i++)
@@ -135,7 +134,7 @@ static PyObject *collate_tensors(mh_sink *sink, items samples, Py_ssize_t count)
         return stacked ? stacked : decline(sink);
     }
     mh_error err;
-    PyObject *result = leaf_memory(sink, &leaf, &data);
+    PyObject *result = mh_leaf_memory(sink, &leaf, &data);
     if (!result)
         return NULL;
     if (mh_leaf_check(&leaf, sink->slot_bytes, &err) != MH_OK) {
@@ -155,9 +154,7 @@ static PyObject *collate_tensors(mh_sink *sink, items samples, Py_ssize_t count)
 
 /* --- numpy --- */
 
-/* numpy's buffer formats that torch knows too. False for the rest: other byte orders, strings,
- * dates, structures, long doubles. */
-static bool format_known(const Py_buffer *view, mh_leaf *leaf)
+bool mh_buffer_type(const Py_buffer *view, mh_leaf *leaf)
 {
     static const char ints[] = "bhilq";
     static const char uints[] = "BHILQ";
@@ -192,7 +189,7 @@ static bool strides_usable(const Py_buffer *view)
 static bool same_shape(const Py_buffer *view, const mh_leaf *leaf)
 {
     mh_leaf own;
-    if (!format_known(view, &own) || own.type_code != leaf->type_code ||
+    if (!mh_buffer_type(view, &own) || own.type_code != leaf->type_code ||
         own.type_bits != leaf->type_bits || view->ndim + 1 != leaf->dims || !strides_usable(view))
         return false;
     for (int i = 0; i < view->ndim; i++)
@@ -242,7 +239,7 @@ static PyObject *collate_buffers(mh_sink *sink, items samples, Py_ssize_t count)
         PyErr_Clear();
         return decline(sink);
     }
-    bool known = format_known(&view, &leaf) && view.ndim < MH_LEAF_DIMS;
+    bool known = mh_buffer_type(&view, &leaf) && view.ndim < MH_LEAF_DIMS;
     /* Torch makes no tensor of uint64 scalars, and a timedelta's buffer is eight anonymous bytes.
      */
     if (!Py_IS_TYPE(samples[0], array_type) &&
@@ -254,7 +251,7 @@ static PyObject *collate_buffers(mh_sink *sink, items samples, Py_ssize_t count)
     PyBuffer_Release(&view);
     if (!known)
         return decline(sink);
-    PyObject *result = leaf_memory(sink, &leaf, &data);
+    PyObject *result = mh_leaf_memory(sink, &leaf, &data);
     size_t row_bytes = (size_t)leaf.bytes / (size_t)count;
     for (Py_ssize_t i = 0; result && i < count; i++) {
         if (!copy_row(data + (size_t)i * row_bytes, samples[i], &leaf, row_bytes)) {
@@ -380,13 +377,13 @@ static PyObject *collate(mh_sink *sink, items samples, Py_ssize_t count)
     return batch;
 }
 
-/* Whether nobody extended torch's table of collate functions since it was bound. */
-static bool collate_map_untouched(const mh_module *module)
+bool mh_collate_untouched(const mh_module *module)
 {
     PyObject *key, *value, *key_then, *value_then;
     Py_ssize_t at = 0;
     Py_ssize_t at_then = 0;
-    if (PyDict_Size(module->collate_map) != PyDict_Size(module->collate_map_then))
+    if (!module->dlpack ||
+        PyDict_Size(module->collate_map) != PyDict_Size(module->collate_map_then))
         return false;
     while (PyDict_Next(module->collate_map, &at, &key, &value) &&
            PyDict_Next(module->collate_map_then, &at_then, &key_then, &value_then))
@@ -404,23 +401,29 @@ static PyObject **hold_items(PyObject *list, Py_ssize_t count)
     return held;
 }
 
+PyObject *mh_collate_items(mh_sink *sink, PyObject *const *samples, Py_ssize_t count)
+{
+    if (count == 0 || !mh_collate_untouched(sink->module))
+        return decline(sink);
+    PyObject *batch = collate(sink, samples, count);
+    if (!batch && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear(); /* whatever it was, torch's own attempt says it in torch's words */
+        sink->declined = true;
+    }
+    return batch;
+}
+
 PyObject *mh_collate(mh_sink *sink, PyObject *samples)
 {
     Py_ssize_t count = PyList_Check(samples) ? PyList_Size(samples) : 0;
-    if (count == 0 || !sink->module->dlpack || !collate_map_untouched(sink->module))
-        return decline(sink);
     PyObject **held = hold_items(samples, count);
     if (!held)
         return PyErr_NoMemory();
     sink->list = samples;
     sink->items = held;
-    PyObject *batch = collate(sink, held, count);
+    PyObject *batch = mh_collate_items(sink, held, count);
     for (Py_ssize_t i = 0; i < count; i++)
         Py_DECREF(held[i]);
     PyMem_Free(held);
-    if (!batch && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) {
-        PyErr_Clear(); /* whatever it was, torch's own attempt says it in torch's words */
-        sink->declined = true;
-    }
     return batch;
 }

@@ -168,22 +168,55 @@ static PyObject *core_bind_torch(PyObject *self, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-static int fetch_all(PyObject *dataset, PyObject *indices, PyObject *samples, mh_meter *meter)
+/* Puts dataset[i] for each index into items[]; how many before an exception. */
+static Py_ssize_t fetch_items(PyObject *dataset, PyObject *indices, PyObject **items,
+                              Py_ssize_t count, mh_meter *meter)
 {
     mh_stopwatch watch = mh_stopwatch_start();
-    for (Py_ssize_t i = 0; i < PyList_Size(indices); i++) {
-        PyObject *index = Py_NewRef(PyList_GetItem(indices, i));
+    Py_ssize_t done = 0;
+    while (done < count && done < PyList_Size(indices)) { /* user code may shorten it */
+        PyObject *index = Py_NewRef(PyList_GetItem(indices, done));
         PyObject *sample = PyObject_GetItem(dataset, index);
         uint64_t long_ns = mh_stopwatch_lap(&watch);
         if (sample && long_ns)
             mh_meter_offer(meter, long_ns, index, -1);
         Py_DECREF(index);
-        int status = sample ? PyList_Append(samples, sample) : -1;
-        Py_XDECREF(sample);
-        if (status < 0)
-            return -1;
+        if (!sample)
+            break;
+        items[done++] = sample;
     }
-    return 0;
+    return done;
+}
+
+/* Appends items[] to a list, an exception that is set notwithstanding, and gives them up. */
+static int items_to_list(PyObject *list, PyObject **items, Py_ssize_t count)
+{
+    PyObject *type, *value, *traceback;
+    int status = 0;
+    PyErr_Fetch(&type, &value, &traceback);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (status == 0)
+            status = PyList_Append(list, items[i]);
+        Py_DECREF(items[i]);
+    }
+    if (type)
+        PyErr_Restore(type, value, traceback);
+    return status;
+}
+
+static int fetch_all(PyObject *dataset, PyObject *indices, PyObject *samples, mh_meter *meter)
+{
+    Py_ssize_t count = PyList_Size(indices);
+    PyObject **items = PyMem_Malloc((size_t)count * sizeof *items);
+    if (!items) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    Py_ssize_t done = fetch_items(dataset, indices, items, count, meter);
+    int failed = PyErr_Occurred() ? -1 : 0;
+    int status = items_to_list(samples, items, done);
+    PyMem_Free(items);
+    return failed ? failed : status;
 }
 
 static PyObject *core_fetch(PyObject *self, PyObject *arguments)
@@ -200,6 +233,35 @@ static PyObject *core_fetch(PyObject *self, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
+static PyObject *core_draw(PyObject *self, PyObject *arguments)
+{
+    mh_module *module = PyModule_GetState(self);
+    PyObject *iterator;
+    Py_ssize_t first;
+    Py_ssize_t count;
+    PyObject *samples;
+    PyObject *meter;
+    if (!PyArg_ParseTuple(arguments, "OnnO!O!:draw", &iterator, &first, &count, &PyList_Type,
+                          &samples, module->meter_type, &meter))
+        return NULL;
+    mh_stopwatch watch = mh_stopwatch_start();
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *sample = PyIter_Next(iterator);
+        uint64_t long_ns = mh_stopwatch_lap(&watch);
+        PyObject *number = sample && long_ns ? PyLong_FromSsize_t(first + i) : NULL;
+        if (number)
+            mh_meter_offer((mh_meter *)meter, long_ns, number, -1);
+        Py_XDECREF(number);
+        int status = sample ? PyList_Append(samples, sample) : -1;
+        Py_XDECREF(sample);
+        if (status < 0)
+            break; /* an exception, or the end */
+    }
+    if (PyErr_Occurred())
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyObject *core_collate(PyObject *self, PyObject *samples)
 {
     mh_sink sink = {.module = PyModule_GetState(self)};
@@ -209,21 +271,57 @@ static PyObject *core_collate(PyObject *self, PyObject *samples)
     return batch;
 }
 
-/* One step of a loader without workers. index_out gets the index, samples what was fetched, so that
- * the caller can say where an exception arose or collate in its own way. */
-static PyObject *core_load(PyObject *self, PyObject *arguments)
+static PyObject *core_gather(PyObject *self, PyObject *arguments)
+{
+    mh_sink sink = {.module = PyModule_GetState(self)};
+    PyObject *columns;
+    PyObject *indices;
+    if (!PyArg_ParseTuple(arguments, "OO!:gather", &columns, &PyList_Type, &indices))
+        return NULL;
+    PyObject *batch = mh_gather(&sink, columns, indices);
+    if (!batch && sink.declined && !PyErr_Occurred())
+        Py_RETURN_NOTIMPLEMENTED;
+    return batch;
+}
+
+/* Fetches and collates. Where that fails or is declined, the samples fetched are in the list. */
+static PyObject *load_items(const mh_module *module, PyObject *dataset, PyObject *indices,
+                            PyObject *samples, mh_meter *meter)
+{
+    mh_sink sink = {.module = module};
+    PyObject *batch = NULL;
+    Py_ssize_t count = PyList_Size(indices);
+    PyObject **items = PyMem_Malloc((size_t)count * sizeof *items);
+    if (!items)
+        return PyErr_NoMemory();
+    Py_ssize_t done = fetch_items(dataset, indices, items, count, meter);
+    if (!PyErr_Occurred())
+        batch = mh_collate_items(&sink, items, done);
+    if (batch) {
+        for (Py_ssize_t i = 0; i < done; i++)
+            Py_DECREF(items[i]);
+    } else if (items_to_list(samples, items, done) == 0 && !PyErr_Occurred()) {
+        batch = Py_NewRef(Py_NotImplemented);
+    }
+    PyMem_Free(items);
+    return batch;
+}
+
+/* One step of a loader without workers. index_out gets the index, and samples what was fetched if
+ * there is no batch, so that the caller can say where an exception arose or collate in its own way.
+ */
+static PyObject *core_load(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
     mh_module *module = PyModule_GetState(self);
-    PyObject *sampler;
-    PyObject *dataset;
-    PyObject *index_out;
-    PyObject *samples;
-    PyObject *meter;
-    if (!PyArg_ParseTuple(arguments, "OOO!O!O!:load", &sampler, &dataset, &PyList_Type, &index_out,
-                          &PyList_Type, &samples, module->meter_type, &meter))
-        return NULL;
+    if (count != 5 || !PyList_Check(arguments[2]) || !PyList_Check(arguments[3]) ||
+        !Py_IS_TYPE(arguments[4], module->meter_type) || !PyIter_Check(arguments[0]))
+        return PyErr_Format(PyExc_TypeError, "load(sampler, dataset, index_out, samples, meter)");
+    PyObject *dataset = arguments[1];
+    PyObject *index_out = arguments[2];
+    PyObject *samples = arguments[3];
+    PyObject *meter = arguments[4];
     ((mh_meter *)meter)->wait_began_ns = mh_clock_ns();
-    PyObject *index = PyIter_Next(sampler);
+    PyObject *index = PyIter_Next(arguments[0]);
     if (!index) {
         if (!PyErr_Occurred())
             PyErr_SetNone(PyExc_StopIteration);
@@ -235,9 +333,7 @@ static PyObject *core_load(PyObject *self, PyObject *arguments)
         return NULL;
     if (!Py_IS_TYPE(index, &PyList_Type))
         Py_RETURN_NOTIMPLEMENTED;
-    if (fetch_all(dataset, index, samples, (mh_meter *)meter) < 0)
-        return NULL;
-    PyObject *batch = core_collate(self, samples);
+    PyObject *batch = load_items(module, dataset, index, samples, (mh_meter *)meter);
     if (batch && batch != Py_NotImplemented)
         mh_meter_end_wait((mh_meter *)meter);
     return batch;
@@ -307,9 +403,14 @@ static PyMethodDef core_functions[] = {
      "known."},
     {"fetch", core_fetch, METH_VARARGS,
      "fetch(dataset, indices, samples, meter): append dataset[i] for each index to samples."},
+    {"draw", core_draw, METH_VARARGS,
+     "draw(iterator, first, count, samples, meter): append its next items, numbered from first, to "
+     "samples; fewer where it ends."},
+    {"gather", core_gather, METH_VARARGS,
+     "gather(columns, indices): the batch of those rows, or NotImplemented."},
     {"collate", core_collate, METH_O,
      "default_collate of a list of samples, or NotImplemented where torch must do it."},
-    {"load", core_load, METH_VARARGS,
+    {"load", (PyCFunction)(void (*)(void))core_load, METH_FASTCALL,
      "load(sampler, dataset, index_out, samples, meter): the next batch, or NotImplemented where "
      "the caller must fetch or collate."},
     {"cpus", core_cpus, METH_NOARGS, "CPUs this process may use: affinity and cgroup quota."},
@@ -346,7 +447,11 @@ static int core_exec(PyObject *self)
         !module->name_dtype || !module->name_fields)
         return -1;
     if (PyModule_AddObjectRef(self, "Error", module->error) < 0 ||
-        PyModule_AddStringConstant(self, "__version__", mh_version()) < 0)
+        PyModule_AddStringConstant(self, "__version__", mh_version()) < 0 ||
+        PyModule_AddIntConstant(self, "SLOT", MH_RESULT_SLOT) < 0 ||
+        PyModule_AddIntConstant(self, "GENERAL", MH_RESULT_GENERAL) < 0 ||
+        PyModule_AddIntConstant(self, "ERROR", MH_RESULT_ERROR) < 0 ||
+        PyModule_AddIntConstant(self, "END", MH_RESULT_END) < 0)
         return -1;
     module->pool_type = add_type(self, &mh_pool_spec);
     module->meter_type = add_type(self, &mh_meter_spec);

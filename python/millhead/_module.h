@@ -85,6 +85,10 @@ void mh_meter_offer(mh_meter *meter, uint64_t ns, PyObject *index, int worker);
  * what the table refuses: sparse, nested, not on a device. */
 bool mh_tensor_read(const mh_module *module, PyObject *tensor, mh_dl_tensor *out);
 
+/* Whether the numbers in its memory are the tensor's: the flags the table hides (gradients,
+ * conjugate and negative views) are all off. */
+bool mh_tensor_is_plain(PyObject *tensor);
+
 /* The leaf a tensor would be, its place apart. The tensor has at most MH_LEAF_DIMS dimensions. */
 mh_leaf mh_leaf_of_tensor(const mh_dl_tensor *view);
 
@@ -109,7 +113,7 @@ typedef struct mh_sink {
     uint32_t leaf_count;
     uint64_t copied_bytes;
     bool declined; /* not for us: let torch's own code do it */
-    /* set by mh_collate */
+    /* set by mh_collate: the list the samples came in, and what it holds */
     PyObject *list;
     PyObject *const *items;
 } mh_sink;
@@ -118,6 +122,26 @@ typedef struct mh_sink {
  * sink->declined set and no exception: the caller asks torch instead, which also raises whatever
  * error is due. Samples are read only after all are there, and in order. */
 PyObject *mh_collate(mh_sink *sink, PyObject *samples);
+
+/* The same for samples in an array, whose references the caller keeps meanwhile. */
+PyObject *mh_collate_items(mh_sink *sink, PyObject *const *samples, Py_ssize_t count);
+
+/* Whether torch is bound and nobody extended its table of collate functions since. */
+bool mh_collate_untouched(const mh_module *module);
+
+/* Memory for a leaf (*out_data), and what stands for it in the structure, as a new reference: a
+ * tensor, or None in a slot. NULL as mh_collate. */
+PyObject *mh_leaf_memory(mh_sink *sink, mh_leaf *leaf, uint8_t **out_data);
+
+/* The type of a buffer's elements, where torch knows it too. False for the rest: other byte orders,
+ * strings, dates, structures, long doubles. */
+bool mh_buffer_type(const Py_buffer *view, mh_leaf *leaf);
+
+/* --- _gather.c: rows of what is in memory already --- */
+
+/* default_collate of [tuple(column[i] for column in columns) for i in indices] when `columns` is a
+ * tuple, of [columns[i] for i in indices] when it is one tensor or array. NULL as mh_collate. */
+PyObject *mh_gather(mh_sink *sink, PyObject *columns, PyObject *indices);
 
 /* --- _tree.c: the structure of a batch --- */
 

@@ -27,7 +27,8 @@ typedef struct station_object {
     uint32_t generation;
     mh_task task; /* the one in hand, without its payload */
     uint64_t fetch_ns;
-    uint32_t offset; /* of the sample being fetched */
+    uint32_t offset;  /* of the sample being fetched */
+    uint32_t samples; /* in the batch */
 } station_object;
 
 static mh_status station_attach(station_object *self, const int *fds,
@@ -159,26 +160,43 @@ static PyObject *station_next(PyObject *object, PyObject *unused)
     PyObject *index = task_in(self, task);
     mh_control_task_done(self->control);
     self->fetch_ns = 0;
+    self->samples = self->task.count;
     return index ? Py_BuildValue("(NN)", index, PyBool_FromLong(self->task.flags & MH_TASK_EPOCH))
                  : NULL;
 }
 
-static PyObject *station_fetch(PyObject *object, PyObject *arguments)
+/* One sample of a batch, from a place to look it up in or from a stream. */
+typedef PyObject *(*sample_fn)(PyObject *from, PyObject *index);
+
+static PyObject *sample_at(PyObject *dataset, PyObject *index)
 {
-    station_object *self = (station_object *)object;
-    PyObject *dataset;
-    PyObject *indices;
-    if (!PyArg_ParseTuple(arguments, "OO!:fetch", &dataset, &PyList_Type, &indices))
-        return NULL;
+    Py_INCREF(index); /* user code may take it out of its list */
+    PyObject *sample = PyObject_GetItem(dataset, index);
+    Py_DECREF(index);
+    return sample;
+}
+
+static PyObject *sample_next(PyObject *iterator, PyObject *unused)
+{
+    (void)unused;
+    return PyIter_Next(iterator);
+}
+
+/* Up to `count` samples; fewer, without an exception, where a stream ends. */
+static PyObject *gather_samples(station_object *self, sample_fn next, PyObject *from,
+                                PyObject *indices, Py_ssize_t count)
+{
     uint64_t position = self->task.position;
     mh_stopwatch watch = mh_stopwatch_start();
     PyObject *samples = PyList_New(0);
-    for (Py_ssize_t i = 0; samples && i < PyList_Size(indices); i++) {
+    for (Py_ssize_t i = 0; samples && i < count; i++) {
+        if (indices && i >= PyList_Size(indices))
+            break; /* user code shortened the list */
         self->offset = (uint32_t)i;
         mh_control_set_sample(self->control, self->offset);
-        PyObject *index = Py_NewRef(PyList_GetItem(indices, i));
-        PyObject *sample = PyObject_GetItem(dataset, index);
-        Py_DECREF(index);
+        PyObject *sample = next(from, indices ? PyList_GetItem(indices, i) : NULL);
+        if (!sample && !PyErr_Occurred())
+            break;
         if (!sample || PyList_Append(samples, sample) < 0)
             Py_CLEAR(samples);
         Py_XDECREF(sample);
@@ -187,10 +205,30 @@ static PyObject *station_fetch(PyObject *object, PyObject *arguments)
             mh_event_ring_put(self->events, MH_EVENT_SAMPLE, position, self->offset,
                               mh_clock_ns() - long_ns, long_ns);
     }
+    self->samples = samples ? (uint32_t)PyList_Size(samples) : 0;
     self->fetch_ns = mh_clock_ns() - watch.began_ns;
-    mh_event_ring_put(self->events, MH_EVENT_FETCH, position,
-                      samples ? (uint32_t)PyList_Size(samples) : 0, watch.began_ns, self->fetch_ns);
+    mh_event_ring_put(self->events, MH_EVENT_FETCH, position, self->samples, watch.began_ns,
+                      self->fetch_ns);
     return samples;
+}
+
+static PyObject *station_fetch(PyObject *object, PyObject *arguments)
+{
+    PyObject *dataset;
+    PyObject *indices;
+    if (!PyArg_ParseTuple(arguments, "OO!:fetch", &dataset, &PyList_Type, &indices))
+        return NULL;
+    return gather_samples((station_object *)object, sample_at, dataset, indices,
+                          PyList_Size(indices));
+}
+
+static PyObject *station_draw(PyObject *object, PyObject *arguments)
+{
+    PyObject *iterator;
+    Py_ssize_t count;
+    if (!PyArg_ParseTuple(arguments, "On:draw", &iterator, &count))
+        return NULL;
+    return gather_samples((station_object *)object, sample_next, iterator, NULL, count);
 }
 
 static PyObject *station_offset(PyObject *object, PyObject *unused)
@@ -212,6 +250,7 @@ static void publish(station_object *self, mh_result *result, mh_result_kind kind
     result->kind = kind;
     result->generation = self->task.generation;
     result->state_bytes = 0;
+    result->samples = self->samples;
     result->fetch_ns = self->fetch_ns;
     result->collate_ns = mh_clock_ns() - began;
     mh_event_ring_put(self->events, kind == MH_RESULT_SLOT ? MH_EVENT_COLLATE : MH_EVENT_SEND,
@@ -255,6 +294,27 @@ static PyObject *station_collate(PyObject *object, PyObject *samples)
     mh_result *result = mh_control_result_begin(self->control);
     mh_sink sink = slot_sink(self, result);
     PyObject *structure = mh_collate(&sink, samples);
+    if (structure)
+        return sink_out(self, result, &sink, structure, began);
+    if (PyErr_Occurred())
+        return NULL;
+    Py_RETURN_FALSE;
+}
+
+static PyObject *station_gather(PyObject *object, PyObject *arguments)
+{
+    station_object *self = (station_object *)object;
+    PyObject *columns;
+    PyObject *indices;
+    if (!PyArg_ParseTuple(arguments, "OO!:gather", &columns, &PyList_Type, &indices))
+        return NULL;
+    if (!slot_ready(self))
+        Py_RETURN_FALSE;
+    uint64_t began = mh_clock_ns();
+    mh_control_set_state(self->control, MH_WORKER_COLLATING);
+    mh_result *result = mh_control_result_begin(self->control);
+    mh_sink sink = slot_sink(self, result);
+    PyObject *structure = mh_gather(&sink, columns, indices);
     if (structure)
         return sink_out(self, result, &sink, structure, began);
     if (PyErr_Occurred())
@@ -381,16 +441,33 @@ static PyObject *station_send(PyObject *object, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
+static PyObject *station_send_end(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    station_object *self = (station_object *)object;
+    mh_result *result = mh_control_result_begin(self->control);
+    result->leaf_count = 0;
+    result->pickled_bytes = 0;
+    self->samples = 0;
+    publish(self, result, MH_RESULT_END, mh_clock_ns());
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef station_methods[] = {
     {"next", station_next, METH_NOARGS,
      "(index, whether an epoch begins) of the next task, or None at the end."},
     {"fetch", station_fetch, METH_VARARGS, "fetch(dataset, indices): the samples, in order."},
+    {"draw", station_draw, METH_VARARGS,
+     "draw(iterator, count): its next samples; fewer where it ends."},
+    {"gather", station_gather, METH_VARARGS,
+     "gather(columns, indices): send those rows of the columns; False where it cannot."},
     {"offset", station_offset, METH_NOARGS, "Which sample of the batch is or was being fetched."},
     {"collate", station_collate, METH_O,
      "default_collate samples into the task's slot and send them; False where it cannot."},
     {"send_batch", station_send_batch, METH_O,
      "Copy a batch into the task's slot and send it; False where it does not fit."},
     {"send", station_send, METH_VARARGS, "send(is_error, [pickle, buffer or tensor, ...])."},
+    {"send_end", station_send_end, METH_NOARGS, "Say that the stream has ended."},
     {NULL, NULL, 0, NULL},
 };
 

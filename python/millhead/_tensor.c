@@ -17,6 +17,21 @@ bool mh_tensor_read(const mh_module *module, PyObject *tensor, mh_dl_tensor *out
     return false;
 }
 
+bool mh_tensor_is_plain(PyObject *tensor)
+{
+    static const char *const methods[] = {"is_conj", "is_neg"};
+    PyObject *grad = PyObject_GetAttrString(tensor, "requires_grad");
+    bool plain = grad == Py_False;
+    Py_XDECREF(grad);
+    for (size_t i = 0; plain && i < sizeof methods / sizeof *methods; i++) {
+        PyObject *flag = PyObject_CallMethod(tensor, methods[i], NULL);
+        plain = flag == Py_False;
+        Py_XDECREF(flag);
+    }
+    PyErr_Clear();
+    return plain;
+}
+
 mh_leaf mh_leaf_of_tensor(const mh_dl_tensor *view)
 {
     mh_leaf leaf = {

@@ -128,22 +128,6 @@ typedef struct flattening {
     } taken[MH_LEAVES_MAX]; /* memory of the leaves so far: some may share it */
 } flattening;
 
-/* The flags the DLPack table hides: memory that is not simply the tensor's numbers. */
-static bool is_plain(PyObject *tensor)
-{
-    static const char *const methods[] = {"is_conj", "is_neg"};
-    PyObject *grad = PyObject_GetAttrString(tensor, "requires_grad");
-    bool plain = grad == Py_False;
-    Py_XDECREF(grad);
-    for (size_t i = 0; plain && i < sizeof methods / sizeof *methods; i++) {
-        PyObject *flag = PyObject_CallMethod(tensor, methods[i], NULL);
-        plain = flag == Py_False;
-        Py_XDECREF(flag);
-    }
-    PyErr_Clear();
-    return plain;
-}
-
 static bool is_dense(const mh_dl_tensor *view)
 {
     int64_t expected = 1;
@@ -183,7 +167,7 @@ static PyObject *flatten_leaf(walk *w, PyObject *node)
     if (f->leaf_count == MH_LEAVES_MAX || !mh_tensor_read(w->module, node, &view) ||
         view.device_type != MH_DLPACK_CPU || view.type_lanes != 1 || view.ndim > MH_LEAF_DIMS)
         return decline(w);
-    if (!is_dense(&view) || !is_plain(node) || shares_memory(f, &view) ||
+    if (!is_dense(&view) || !mh_tensor_is_plain(node) || shares_memory(f, &view) ||
         !f->visit(f->context, &view))
         return decline(w);
     return Py_NewRef(Py_None);

@@ -57,6 +57,7 @@ typedef enum mh_result_kind {
     MH_RESULT_SLOT,    /* the batch lies in the slot of its task */
     MH_RESULT_GENERAL, /* pickled, with its buffers, in the worker's spill memory */
     MH_RESULT_ERROR,   /* a pickled exception, likewise */
+    MH_RESULT_END,     /* nothing: the worker's stream of samples has ended */
 } mh_result_kind;
 
 typedef struct mh_result {
@@ -65,6 +66,8 @@ typedef struct mh_result {
     uint32_t leaf_count;
     uint32_t generation;
     uint32_t state_bytes;
+    uint32_t samples; /* in the batch: fewer than asked for at the end of a stream */
+    uint32_t unused;
     uint64_t spill_offset;
     uint64_t spill_bytes;
     uint64_t pickled_bytes;

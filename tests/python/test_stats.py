@@ -11,7 +11,8 @@ import millhead.torch
 import procs
 import pytest
 from millhead.torch import DataLoader
-from parity_cases import Items, Stream
+from parity_cases import Items
+from torch.utils.data.datapipes.iter import IterableWrapper
 
 NUMBER = (int, float)
 SHAPE: dict[str, Any] = {
@@ -113,7 +114,7 @@ def test_the_path_is_the_one_most_batches_took() -> None:
 
 
 def test_torchs_own_iterator_counts_as_torch() -> None:
-    loader = DataLoader(Stream("int", 9), batch_size=3)
+    loader = DataLoader(IterableWrapper(range(9)), batch_size=3)
     assert len(list(loader)) == 3
     stats = loader.stats()
     assert stats["path"] == "torch"

@@ -16,8 +16,9 @@ import pytest
 import torch
 from compare import seed_everything
 from millhead.torch import DataLoader
-from parity_cases import Items, Stream
+from parity_cases import Items
 from torch.utils.data import get_worker_info
+from torch.utils.data.datapipes.iter import IterableWrapper
 
 START_METHODS = ["fork", "spawn", "forkserver"]
 
@@ -433,9 +434,10 @@ def test_long_keys_reach_the_dataset_whole(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_iterable_dataset_is_served_by_torchs_own_iterator(workers: int) -> None:
-    loader = DataLoader(Stream("int", 8), batch_size=2, num_workers=workers)
-    seen = sorted(number for batch in loader for number in batch[0].tolist())
+def test_a_data_pipe_is_served_by_torchs_own_iterator(workers: int) -> None:
+    pipe = IterableWrapper(range(8)).sharding_filter()
+    loader = DataLoader(pipe, batch_size=2, num_workers=workers)
+    seen = sorted(number for batch in loader for number in batch.tolist())
     assert seen == list(range(8))
     assert loader.stats()["path"] == "torch"
     assert loader.stats()["paths"] == {"slot": 0, "general": 0, "torch": 4}

@@ -42,32 +42,20 @@ def _loaded_tensor(number: int) -> Tensor:
     return tensor
 
 
-def _is_plain(tensor: Tensor) -> bool:
-    """Whether the tensor is nothing but numbers in CPU memory; the rest torch's reducers know."""
-    return (
-        tensor.device.type == "cpu"
-        and tensor.layout is torch.strided
-        and not tensor.requires_grad
-        and not tensor.is_nested
-        and not tensor.is_quantized
-        and not tensor.is_conj()
-        and not tensor.is_neg()
-    )
-
-
 def _reduce_array(array: Any) -> Any:
     """As torch's queues do it, where protocol 5 differs: foreign byte order becomes native."""
     return array.__reduce_ex__(5 if array.dtype.isnative else 4)
 
 
-class _Pickler(pickle.Pickler):
+class Pickler(pickle.Pickler):
     """Pickles as multiprocessing does (torch registers its reducers there), but takes plain
     tensors and large buffers out of the stream."""
 
-    def __init__(self, stream: io.BytesIO) -> None:
+    def __init__(self) -> None:
+        self.stream = io.BytesIO()
         self.tensors: list[Tensor] = []
         self.buffers: list[pickle.PickleBuffer] = []
-        super().__init__(stream, 5, buffer_callback=self.buffers.append)
+        super().__init__(self.stream, 5, buffer_callback=self._keep_buffer)
         # ForkingPickler's own constructor cannot pass buffer_callback on, so its table is used
         # instead of its class. Every batch by the general path tests that it is still there.
         reducers = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
@@ -78,8 +66,31 @@ class _Pickler(pickle.Pickler):
         tables: list[Any] = [own, reducers, copyreg.dispatch_table]
         self.dispatch_table = ChainMap(*tables)
 
+    def takes_buffer(self, buffer: pickle.PickleBuffer) -> bool:
+        """Whether a buffer leaves the stream."""
+        return True
+
+    def takes_tensor(self, tensor: Tensor) -> bool:
+        """Whether a tensor's memory leaves the stream: when it is nothing but numbers in CPU
+        memory. The rest torch's reducers know."""
+        return (
+            tensor.device.type == "cpu"
+            and tensor.layout is torch.strided
+            and not tensor.requires_grad
+            and not tensor.is_nested
+            and not tensor.is_quantized
+            and not tensor.is_conj()
+            and not tensor.is_neg()
+        )
+
+    def _keep_buffer(self, buffer: pickle.PickleBuffer) -> bool:
+        if not self.takes_buffer(buffer):
+            return True  # pickle's word for: keep it in the stream
+        self.buffers.append(buffer)
+        return False
+
     def _reduce_tensor(self, tensor: Tensor) -> Any:
-        if not _is_plain(tensor):
+        if not self.takes_tensor(tensor):
             return self._torch_reducer(tensor)
         self.tensors.append(tensor)
         return _loaded_tensor, (len(self.tensors) - 1,)
@@ -100,7 +111,7 @@ def _raw(tensor: Tensor, begin: int, end: int) -> Tensor:
     return flat.set_(tensor.untyped_storage(), begin, (end - begin,), (1,))
 
 
-def _place(tensors: list[Tensor]) -> tuple[list[Tensor], list[Place]]:
+def place(tensors: list[Tensor]) -> tuple[list[Tensor], list[Place]]:
     """One piece for each run of storage that the tensors cover.
 
     Tensors that overlap share a piece, so that they share memory on the other side too. A tensor
@@ -142,11 +153,10 @@ def _place(tensors: list[Tensor]) -> tuple[list[Tensor], list[Place]]:
 
 def dumps(batch: object) -> list[object]:
     """The pieces of a batch: pickle stream, buffers, memory of tensors."""
-    stream = io.BytesIO()
-    pickler = _Pickler(stream)
+    pickler = Pickler()
     pickler.dump(batch)
-    pieces, places = _place(pickler.tensors)
-    head = pickle.dumps((stream.getvalue(), places, len(pickler.buffers)), 5)
+    pieces, places = place(pickler.tensors)
+    head = pickle.dumps((pickler.stream.getvalue(), places, len(pickler.buffers)), 5)
     raw: list[object] = [buffer.raw() for buffer in pickler.buffers]
     return [head, *raw, *pieces]
 
@@ -154,7 +164,11 @@ def dumps(batch: object) -> list[object]:
 def loads(pieces: list[Any]) -> Any:
     """The batch of :func:`dumps`. Its tensors use the pieces' memory."""
     stream, places, buffer_count = pickle.loads(pieces[0])
-    memory = pieces[1 + buffer_count :]
+    return load(stream, pieces[1 : 1 + buffer_count], places, pieces[1 + buffer_count :])
+
+
+def load(stream: Any, buffers: list[Any], places: list[Place], memory: list[Tensor]) -> Any:
+    """What a :class:`Pickler` dumped; ``memory`` holds its tensors, at ``places``."""
     tensors = []
     for piece, offset, dtype, shape, strides in places:
         tensor = torch.empty(0, dtype=dtype, device="cpu")
@@ -162,6 +176,6 @@ def loads(pieces: list[Any]) -> Any:
         tensors.append(tensor.set_(storage, offset // dtype.itemsize, shape, strides))
     _loading.tensors = tensors
     try:
-        return pickle.loads(stream, buffers=pieces[1 : 1 + buffer_count])
+        return pickle.loads(stream, buffers=buffers)
     finally:
         del _loading.tensors

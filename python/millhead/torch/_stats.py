@@ -35,12 +35,19 @@ class Stats:
         #: Iterators that still count; they bring their numbers when asked.
         self.sources: weakref.WeakSet[Source] = weakref.WeakSet()
         self.meter = _core.Meter()
+        #: Slow samples, where they are not the consumer's own thread's to meet.
+        self.sample_meter: _core.Meter | None = None
+        #: Iterators that started workers, and the time that took; a reset keeps them.
+        self.starts = 0
+        self.start_seconds = 0.0
         self.clear()
 
     def clear(self) -> None:
         """Begin again."""
         self.refresh()
         self.meter.clear()  # not a new one: iterators hold it
+        if self.sample_meter is not None:
+            self.sample_meter.clear()
         self.paths = {"slot": 0, "general": 0, "torch": 0}
         self.samples = 0
         self.epochs = 0
@@ -92,7 +99,7 @@ class Stats:
             "bytes_pickled": self.bytes_pickled,
             "batches_copied_out": self.batches_copied_out,
             "slots": slots,
-            "slowest": self.meter.slowest(),
+            "slowest": (self.sample_meter or self.meter).slowest(),
             "errors": {"raised": self.errors_raised, "skipped": 0, "replaced": 0},
             "threads_seen": self.threads_seen,
             "events_lost": self.events_lost,

@@ -53,29 +53,25 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-class Worker:
-    """A handle to one worker process, however it was started."""
+def start_process(process: Any) -> None:
+    """Start a process of multiprocessing's that is millhead's own."""
+    _own_fork.under_way = True
+    try:
+        process.start()
+    finally:
+        _own_fork.under_way = False
+    _processes.add(process)
 
-    def __init__(self, process: Any) -> None:
-        self._process = process
-        _own_fork.under_way = True
-        try:
-            process.start()
-        finally:
-            _own_fork.under_way = False
-        _processes.add(process)
-        self._pid = int(process.pid)
-        self._exitcode: int | None = None
-        self._closed = False
-        self._pidfd: int | None = None
-        try:
-            self._pidfd = _core.process_open(process.pid)
-        except FileNotFoundError:
-            pass  # ended already; exitcode will tell
-        except BaseException:  # nobody would know of it
-            process.kill()
-            process.join()
-            raise
+
+class Worker:
+    """A handle to one worker process, however it was started.
+
+    ``pidfd`` None: it had ended before it could be opened.
+    """
+
+    def __init__(self, pid: int, pidfd: int | None) -> None:
+        self._pid = pid
+        self._pidfd = pidfd
 
     @property
     def pid(self) -> int:
@@ -85,24 +81,22 @@ class Worker:
     @property
     def name(self) -> str:
         """Name of the process."""
-        return str(self._process.name)
+        return f"millhead-worker-{self._pid}"
 
     @property
     def daemon(self) -> bool:
         """Always true, as for torch's workers."""
-        return bool(self._process.daemon)
+        return True
 
     @property
     def sentinel(self) -> int:
         """A descriptor that becomes readable when the process ends."""
-        return int(self._process.sentinel)
+        return -1 if self._pidfd is None else self._pidfd
 
     @property
     def exitcode(self) -> int | None:
         """None while it runs; negative: the signal that killed it."""
-        if not self._closed:
-            self._exitcode = self._process.exitcode
-        return self._exitcode
+        raise NotImplementedError
 
     def ended(self) -> bool:
         """Whether the process has ended. One system call; waits for nothing."""
@@ -115,6 +109,72 @@ class Worker:
         except OSError:
             return 0
 
+    def is_stopped(self) -> bool:
+        """Whether a signal (SIGSTOP, Ctrl-Z) or a debugger has stopped the process."""
+        try:
+            with open(f"/proc/{self.pid}/stat", encoding="ascii", errors="replace") as file:
+                return file.read().rpartition(")")[2].split()[0] in "Tt"
+        except (OSError, IndexError):
+            return False
+
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        raise NotImplementedError
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the process to end."""
+        raise NotImplementedError
+
+    def send_signal(self, number: int) -> None:
+        """Send the process a signal; nothing once it has ended."""
+        raise NotImplementedError
+
+    def terminate(self) -> None:
+        """Ask the process to end (SIGTERM)."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process (SIGKILL)."""
+        self.send_signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Give up the descriptors of an ended process; what is known of it stays."""
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+
+
+class ChildWorker(Worker):
+    """A worker that is this process's own child."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        start_process(process)
+        self._exitcode: int | None = None
+        self._closed = False
+        pidfd = None
+        try:
+            pidfd = _core.process_open(process.pid)
+        except FileNotFoundError:
+            pass  # ended already; exitcode will tell
+        except BaseException:  # nobody would know of it
+            process.kill()
+            process.join()
+            raise
+        super().__init__(int(process.pid), pidfd)
+
+    @property
+    def name(self) -> str:
+        """Name of the process."""
+        return str(self._process.name)
+
+    @property
+    def exitcode(self) -> int | None:
+        """None while it runs; negative: the signal that killed it."""
+        if not self._closed:
+            self._exitcode = self._process.exitcode
+        return self._exitcode
+
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return not self._closed and bool(self._process.is_alive())
@@ -124,19 +184,14 @@ class Worker:
         if not self._closed:
             self._process.join(timeout)
 
-    def terminate(self) -> None:
-        """Ask the process to end (SIGTERM)."""
-        self._process.terminate()
-
-    def kill(self) -> None:
-        """End the process (SIGKILL)."""
-        self._process.kill()
+    def send_signal(self, number: int) -> None:
+        """Send the process a signal; nothing once it has ended."""
+        if self.is_alive():  # not waited for yet, so the number is still its own
+            os.kill(self.pid, number)
 
     def close(self) -> None:
         """Give up the descriptors of an ended process; what is known of it stays."""
-        if self._pidfd is not None:
-            os.close(self._pidfd)
-            self._pidfd = None
+        super().close()
         if self.exitcode is not None and not self._closed:
             self._closed = True
             self._process.close()

@@ -11,38 +11,43 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch._C._autograd import _profiler_enabled  # no public question is as cheap
 from torch.utils.data import default_collate
+from torch.utils.data._utils.pin_memory import pin_memory
 from torch.utils.data.dataloader import (
     _BaseDataLoaderIter,
+    _DatasetKind,
     _MultiProcessingDataLoaderIter,
     _SingleProcessDataLoaderIter,
 )
 
 from millhead import _core
 from millhead.torch._stats import EpochLine
-from millhead.torch.worker import as_list, fetches_together, within
+from millhead.torch.fetch import (
+    Stream,
+    as_list,
+    columns_of,
+    fetches_together,
+    length,
+    rows_of,
+    within,
+)
 
 if TYPE_CHECKING:
     from millhead.torch.loader import DataLoader
 
 
-def length(samples: Any) -> int:
-    return len(samples) if hasattr(samples, "__len__") else 1
-
-
 class Profiled(_BaseDataLoaderIter):
-    """``__next__`` with torch's row in a profile, paid for only while a profiler runs."""
+    """``__next__`` that leaves to torch's own what is seldom needed."""
 
     _millhead_loader: weakref.ref[DataLoader[Any]]
 
     def __next__(self) -> Any:
-        if _profiler_enabled():
-            with torch.autograd.profiler.record_function(self._profile_name):
-                data: Any = self._next_data()
-        else:
-            data = self._next_data()
+        said = self._IterableDataset_len_called  # a number only after len() of an iterable's loader
+        if _profiler_enabled() or (said is not None and self._num_yielded >= said):
+            # Torch's: a row in the profile, and a warning where the dataset lied about its length.
+            return super().__next__()
+        data: Any = self._next_data()
         self._num_yielded += 1
         return data
 
@@ -57,14 +62,24 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         self._millhead_loader = weakref.ref(loader)
         self._stats = loader._stats
         self._default_collate = self._auto_collation and self._collate_fn is default_collate
-        self._native = self._default_collate and not hasattr(self._dataset, "__getitems__")
+        self._stream: Stream | None = None
+        if self._dataset_kind == _DatasetKind.Iterable:
+            iterator = self._dataset_fetcher.dataset_iter
+            self._stream = Stream(iterator, self._draw, self._drop_last)
+        self._native = (
+            self._default_collate
+            and self._stream is None
+            and not self._pin_memory
+            and not hasattr(self._dataset, "__getitems__")
+            and columns_of(self._dataset) is None
+        )
         self._began_ns = began
         self._stats.setup_ns = time.perf_counter_ns() - began
         self._epoch: EpochLine | None = EpochLine(self._stats)
 
     def _next_data(self) -> Any:
         if not self._native:
-            return self._load_in_python(self._next_in_python(), [])
+            return self._finish(self._load_in_python(self._next_index(), []))
         stats = self._stats
         found: list[Any] = []
         samples: list[Any] = []
@@ -79,14 +94,19 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
                 self._note_sample(error, found[0][len(samples) :])
             raise
         if batch is NotImplemented:
-            return self._load_in_python(found[0], samples)
+            return self._finish(self._load_in_python(found[0], samples))
         stats.paths["slot"] += 1
-        stats.samples += len(samples)
+        stats.samples += len(found[0])
+        return batch if self._num_yielded else self._finish(batch)
+
+    def _finish(self, batch: Any) -> Any:
         if self._num_yielded == 0:
-            stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
+            self._stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
+        if self._pin_memory:
+            return pin_memory(batch, self._pin_memory_device)  # type: ignore[no-untyped-call]
         return batch
 
-    def _next_in_python(self) -> Any:
+    def _next_index(self) -> Any:
         self._stats.meter.begin_wait()
         try:
             return next(self._sampler_iter)
@@ -96,22 +116,33 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
 
     def _load_in_python(self, index: Any, samples: Any) -> Any:
         """Fetch (unless C already did) and collate, where C cannot do both."""
-        path = "general"
-        batch = NotImplemented
-        if not samples:
-            samples = self._fetch(index)
-            if self._default_collate:
-                batch, path = _core.collate(samples), "slot"
+        path = "slot"
+        count = length(index) if self._auto_collation else 1
+        batch = self._gather(index) if not samples else NotImplemented
         if batch is NotImplemented:
-            batch, path = self._collate_fn(samples), "general"
-        stats = self._stats
-        stats.batch(path, length(samples) if self._auto_collation else 1)
-        stats.meter.end_wait()
-        if self._num_yielded == 0:
-            stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
+            fetched_in_c = bool(samples)
+            if not fetched_in_c:
+                samples = self._fetch(index)
+            count = length(samples) if self._auto_collation else 1
+            if self._default_collate and not fetched_in_c:
+                batch = _core.collate(samples)
+            if batch is NotImplemented:
+                batch, path = self._collate_fn(samples), "general"
+        self._stats.batch(path, count)
+        self._stats.meter.end_wait()
         return batch
 
+    def _gather(self, index: Any) -> Any:
+        """The batch, where the samples are rows of what is in memory already."""
+        if self._default_collate and self._stream is None and type(index) is list:
+            dataset, numbers = rows_of(self._dataset, index)
+            if dataset is not None:
+                return _core.gather(dataset, numbers)
+        return NotImplemented
+
     def _fetch(self, index: Any) -> Any:
+        if self._stream is not None:
+            return self._fetch_from_stream(index)
         if self._auto_collation and fetches_together(self._dataset):
             return self._dataset.__getitems__(index)  # type: ignore[attr-defined]
         samples: list[Any] = []
@@ -123,6 +154,28 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
             _core.fetch(dataset, inner, samples, self._stats.meter)
         except Exception as error:
             self._note_sample(error, numbers[len(samples) :])
+            raise
+        return samples
+
+    def _fetch_from_stream(self, index: Any) -> Any:
+        stream = self._stream
+        assert stream is not None
+        try:
+            return stream.batch(len(index)) if self._auto_collation else stream.one()
+        except StopIteration:
+            self._end_epoch()
+            raise
+        except Exception as error:
+            self._note_sample(error, [stream.taken])
+            raise
+
+    def _draw(self, iterator: Any, first: int, count: int) -> list[Any]:
+        samples: list[Any] = []
+        try:
+            _core.draw(iterator, first, count, samples, self._stats.meter)
+        except Exception:
+            assert self._stream is not None
+            self._stream.taken += len(samples)
             raise
         return samples
 

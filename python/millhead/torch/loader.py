@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import weakref
 from collections.abc import Callable, Iterable
@@ -10,11 +11,12 @@ from typing import Any, TypeVar
 import torch
 import torch.utils.data
 from torch.utils.data import Dataset, IterDataPipe, MapDataPipe, Sampler
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from millhead import _core
 from millhead.torch import iterator, multi
 from millhead.torch._stats import Stats
+from millhead.torch._template import Template
 from millhead.torch._workers import forking_a_worker
 
 T_co = TypeVar("T_co", covariant=True)
@@ -56,7 +58,19 @@ class Engine:
         self.schema: multi.Schema | None = None
         #: Batches that all live iterators together may have under way.
         self.under_way = 0
+        #: Where spawned workers come from, or why they cannot.
+        self.template: Template | None = None
+        self.no_template: str | None = None
         _engines.add(self)
+
+    def close_template(self) -> None:
+        """End the template; the next workers start a new one."""
+        if self.template is not None:
+            self.template.close()
+            self.template = None
+
+    def __del__(self) -> None:
+        self.close_template()
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -70,6 +84,12 @@ def _before_fork() -> None:
 
 
 os.register_at_fork(before=_before_fork)
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    for engine in list(_engines):
+        engine.close_template()
 
 
 class DataLoader(torch.utils.data.DataLoader[T_co]):
@@ -161,11 +181,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def _is_torchs(self) -> bool:
         """Whether torch's own iterator serves this loader."""
-        return (
-            self._dataset_kind != _DatasetKind.Map
-            or isinstance(self.dataset, (IterDataPipe, MapDataPipe))
-            or (self.pin_memory and torch.accelerator.is_available())
-        )
+        return isinstance(self.dataset, (IterDataPipe, MapDataPipe))
 
     def stats(self, reset: bool = False) -> dict[str, Any]:
         """What this loader has measured since it was made, or since ``reset=True``.

@@ -8,22 +8,28 @@ import itertools
 import os
 import pickle
 import time
-import warnings
 import weakref
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.utils.data import _utils as torch_utils
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
+from torch.utils.data.dataloader import (
+    _BaseDataLoaderIter,
+    _DatasetKind,
+    _MultiProcessingDataLoaderIter,
+)
 
 from millhead import Advice, _core
 from millhead.torch import _general
+from millhead.torch._limits import affinity_of_process, check_descriptors
+from millhead.torch._pin import Pinner
+from millhead.torch._start import start_workers
 from millhead.torch._stats import EpochLine, advise
 from millhead.torch._workers import Descriptor, Worker, describe_exit, end_all, hint_for_exit
-from millhead.torch.iterator import Profiled, length
-from millhead.torch.worker import WorkerPlan, run
+from millhead.torch.fetch import length
+from millhead.torch.iterator import Profiled
+from millhead.torch.worker import DUMP_STACK, Job, WorkerPlan
 
 if TYPE_CHECKING:
     from millhead.torch.loader import DataLoader
@@ -34,8 +40,6 @@ SPARE_SLOTS = 3
 SLICE_NS = 100_000_000
 #: With no timeout a loader waits for ever; after this long it says for what.
 SAY_AFTER_S = 60.0
-
-SLOT, GENERAL, ERROR = 1, 2, 3  # enum mh_result_kind
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,12 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         self._failure: str | None = None
         self._counted = (0, 0, 0, 0)
         self._pending: deque[int] = deque()  # workers, in the order their batches are due
+        self._pinner: Pinner | None = None
+        #: Where batches are taken from: the channel, or what pins them on the way.
+        self._outlet: Any = None
+        self._iterable = self._dataset_kind == _DatasetKind.Iterable
+        self._drawn = [0] * self._num_workers  # items asked of each worker's stream
+        check_descriptors(self._num_workers)
         self._open_channel()
         self._started = time.monotonic()
         self._shutdown = False
@@ -82,6 +92,10 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             if self._engine.schema is not None:
                 self._use_schema(self._engine.schema)
             self._start_workers(loader)
+            if self._pin_memory:
+                self._outlet = self._pinner = Pinner(
+                    self._channel, self._in_order, weakref.WeakMethod(self._unpack)
+                )
         except BaseException:
             self._shutdown_workers()
             raise
@@ -92,44 +106,68 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
     # --- starting ---
 
     def _open_channel(self) -> None:
+        meter = self._stats.meter
+        if self._pin_memory:
+            # The thread that pins waits for batches, not the consumer: no wait of the consumer's.
+            meter = self._stats.sample_meter = _core.Meter()
         self._channel = _core.Channel(
-            self._engine.pool,
-            self._num_workers,
-            self._prefetch_factor,
-            _dump_index,
-            self._stats.meter,
+            self._engine.pool, self._num_workers, self._prefetch_factor, _dump_index, meter
         )
+        self._outlet = self._channel
+        self._stacks = os.fdopen(os.memfd_create("millhead-stacks"), "rb")
         self._engine.under_way += self._under_way
         self._stats.sources.add(self)
         _live.add(self)
 
     def _start_workers(self, loader: DataLoader[Any]) -> None:
-        context = loader.multiprocessing_context or torch.multiprocessing
-        self._stats.start = context.get_start_method()
+        began = time.perf_counter()
+        job = Job(self._dataset, self._collate_fn, self._worker_init_fn)
         trainer = _core.process_open(os.getpid())
         try:
-            for number in range(self._num_workers):
-                plan = self._plan(loader, number, trainer)
-                process = context.Process(target=run, args=(plan,))
-                process.daemon = True
-                self._workers.append(_start(process))
+            affinity = affinity_of_process()
+            plans = [self._plan(number, trainer, affinity) for number in range(self._num_workers)]
+            self._threads_at_start = len(os.listdir("/proc/self/task"))
+            self._stats.start, started = start_workers(
+                self._engine, loader.multiprocessing_context, job, plans
+            )
+            self._workers.extend(started)
         finally:
             os.close(trainer)
+        self._stats.starts += 1
+        self._stats.start_seconds += time.perf_counter() - began
+        self._advise_to_persist()
 
-    def _plan(self, loader: DataLoader[Any], number: int, trainer: int) -> WorkerPlan:
+    def _advise_to_persist(self) -> None:
+        stats = self._stats
+        if (
+            stats.start == "fork"
+            or self._persistent_workers
+            or stats.epochs < 1
+            or stats.starts < 2
+        ):
+            return
+        each = stats.start_seconds / stats.starts
+        advise(
+            "restarts",
+            f"starting {self._num_workers} workers takes {each:.2f} s in every epoch "
+            f"(start: {stats.start}, {stats.starts} times so far): persistent_workers=True keeps "
+            "them",
+        )
+
+    def _plan(self, number: int, trainer: int, affinity: frozenset[int] | None) -> WorkerPlan:
+        fds = (*self._channel.fds(number), trainer, self._stacks.fileno())
         return WorkerPlan(
             number=number,
             workers=self._num_workers,
             depth=self._prefetch_factor,
-            dataset=self._dataset,
+            iterable=self._iterable,
             auto_collation=self._auto_collation,
-            collate_fn=self._collate_fn,
-            worker_init_fn=self._worker_init_fn,
+            drop_last=self._drop_last,
             base_seed=int(self._base_seed),
-            descriptors=tuple(Descriptor(fd) for fd in self._channel.fds(number)),
             maps=self._channel.maps(number),
-            trainer=Descriptor(trainer),
+            affinity=affinity,
             crash_point=os.environ.get("MILLHEAD_TEST_WORKER_CRASH"),
+            descriptors=tuple(Descriptor(fd) for fd in fds),
         )
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
@@ -139,11 +177,12 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             # What was prefetched and not asked for is finished and dropped, as in torch: the
             # workers' generators have moved on by exactly that much.
             while self._pending:
-                self._take(self._pending[0])
-                self._pending.popleft()
+                self._take_next()
             self._channel.new_epoch()
         self._pending.clear()
         self._tasks = [0] * self._num_workers
+        self._drawn = [0] * self._num_workers
+        self._ended: set[int] = set()  # workers whose stream has ended
         self._cycle = itertools.cycle(range(self._num_workers))
         self._epoch: EpochLine | None = EpochLine(self._stats)
         for _ in range(self._under_way):
@@ -154,53 +193,71 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
     def _next_data(self) -> Any:
         if self._failure is not None:
             raise RuntimeError(self._failure)
-        if not self._pending:
-            if self._epoch is not None:
-                self._epoch.end()
-                self._epoch = None
-            if not self._persistent_workers:
-                self._shutdown_workers()
-            raise StopIteration
-        worker = self._pending[0] if self._in_order else self._any_ready()
-        kind, payload, index = self._take(worker)
-        self._pending.remove(worker)  # the first one, when in order
-        self._tasks[worker] -= 1
+        while self._pending:
+            worker, (kind, payload, samples) = self._take_next()
+            if kind != _core.END:
+                return self._deliver(kind, payload, samples)
+            self._ended.add(worker)
+            self._try_put_index()
+        if self._epoch is not None:
+            self._epoch.end()
+            self._epoch = None
+        if not self._persistent_workers:
+            self._shutdown_workers()
+        raise StopIteration
+
+    def _deliver(self, kind: int, payload: Any, samples: int) -> Any:
+        """A batch for the consumer, and another task for the workers."""
         try:
-            if kind == SLOT:
+            if kind == _core.SLOT:
                 self._strangers = 0
-            else:
+            elif self._pinner is None:
                 payload = self._unpack(kind, payload)
         finally:  # a batch that cannot be unpickled is lost, but not its place in the pipeline
             self._try_put_index()
-        if kind == ERROR:
-            self._stats.errors_raised += 1
-            payload.reraise()
         stats = self._stats
-        stats.batch(
-            "slot" if kind == SLOT else "general", length(index) if self._auto_collation else 1
-        )
+        if kind == _core.ERROR:
+            stats.errors_raised += 1
+            payload.reraise()
+        stats.batch("slot" if kind == _core.SLOT else "general", samples)
         if self._num_yielded == 0:
             stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
         return payload
 
     def _try_put_index(self) -> None:
+        worker = self._next_worker()
+        if worker is None:
+            return
         try:
             index = next(self._sampler_iter)
         except StopIteration:
             return
-        worker = next(self._cycle)
-        if not self._in_order:
-            while self._tasks[worker] >= self._prefetch_factor:
-                worker = next(self._cycle)
-        self._channel.put(worker, self._position, index)
+        samples = length(index) if self._auto_collation else 1
+        if self._iterable:  # no index says which samples: number them as the worker will
+            first = self._drawn[worker]
+            index = range(first, first + samples) if self._auto_collation else first
+            self._drawn[worker] += samples
+        self._channel.put(worker, self._position, index, samples)
         self._position += 1
         self._tasks[worker] += 1
         self._pending.append(worker)
+        if self._pinner is not None:
+            self._pinner.expect(worker)
 
-    def _unpack(self, kind: int, pieces: list[Any]) -> Any:
-        if kind == ERROR:
-            return pickle.loads(pieces[0])
-        batch = _general.loads(pieces)
+    def _next_worker(self) -> int | None:
+        """The next one in turn that goes on and has room for a task."""
+        for _ in range(self._num_workers):
+            worker = next(self._cycle)
+            if worker not in self._ended and self._tasks[worker] < self._prefetch_factor:
+                return worker
+        return None
+
+    def _unpack(self, kind: int, payload: Any) -> Any:
+        if kind == _core.ERROR:
+            return pickle.loads(payload[0])
+        if kind != _core.GENERAL:
+            return payload
+        batch = _general.loads(payload)
         with contextlib.suppress(Advice):  # where warnings are errors, the batch matters more
             self._learn(batch)
         return batch
@@ -243,29 +300,45 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
 
     # --- waiting ---
 
+    def _take_next(self) -> tuple[int, tuple[int, Any, int]]:
+        """The batch that is due, or where order does not matter the first to come."""
+        if self._pinner is not None:
+            self._stats.meter.begin_wait()
+        worker = self._pending[0] if self._in_order else self._any_ready()
+        taken = self._take(worker)
+        if self._pinner is not None:
+            self._stats.meter.end_wait()
+        self._pending.remove(worker)  # the first one, when in order
+        self._tasks[worker] -= 1
+        return worker, taken
+
     def _any_ready(self) -> int:
         deadline = self._deadline()
-        while (worker := self._channel.ready(self._slice())) is None:
+        while (worker := self._outlet.ready(self._slice())) is None:
             if dead := self._dead():
-                worker = self._channel.ready(0)  # sent before it died?
+                worker = self._outlet.ready(self._grace())  # sent before it died?
                 if worker is not None:
-                    return worker
+                    break
                 self._fail(dead)
             self._look_at_clock(self._pending[0], deadline)
-        return worker
+        return int(worker)
 
-    def _take(self, worker: int) -> tuple[int, Any, Any]:
-        taken = self._channel.take(worker, 0)
+    def _take(self, worker: int) -> tuple[int, Any, int]:
+        taken: tuple[int, Any, int] | None = self._outlet.take(worker, 0)
         if taken is None:
             deadline = self._deadline()
-            while (taken := self._channel.take(worker, self._slice())) is None:
+            while (taken := self._outlet.take(worker, self._slice())) is None:
                 if dead := self._dead():
-                    taken = self._channel.take(worker, 0)  # sent before it died?
+                    taken = self._outlet.take(worker, self._grace())  # sent before it died?
                     if taken is not None:
-                        return taken
+                        break
                     self._fail(dead)
                 self._look_at_clock(worker, deadline)
         return taken
+
+    def _grace(self) -> int:
+        """How long a batch may still be under way from a worker that has ended."""
+        return 0 if self._pinner is None else SLICE_NS
 
     def _deadline(self) -> float:
         return time.monotonic() + (self._timeout if self._timeout > 0 else SAY_AFTER_S)
@@ -283,12 +356,40 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             return
         doing = self._doing(worker)
         if self._timeout > 0:
-            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds: {doing}")
+            raise RuntimeError(
+                f"DataLoader timed out after {self._timeout} seconds: {doing}\n"
+                f"{self._stack_of(worker)}"
+            )
+        if self._stats.start == "fork" and not self._num_yielded and self._threads_at_start > 1:
+            doing += (
+                f"; it was forked from a process of {self._threads_at_start} threads, and may wait "
+                "for a lock one of them held: try multiprocessing_context='forkserver'"
+            )
         advise(
             "long-wait",
             f"no batch for {SAY_AFTER_S:.0f} s ({doing}): still waiting; set timeout= to raise "
             "instead",
         )
+
+    def _stack_of(self, worker: int) -> str:
+        """The Python stack of a worker, or why it cannot be had."""
+        handle, view = self._workers[worker], self._channel.view(worker)
+        if handle.is_stopped():
+            return f"Its process is stopped: kill -CONT {handle.pid} lets it go on."
+        if view["state"] == "starting":
+            return "It has not begun to work: its dataset may still be loading."
+        self._stacks.seek(0)
+        os.ftruncate(self._stacks.fileno(), 0)
+        handle.send_signal(DUMP_STACK)
+        deadline = time.monotonic() + 1.0
+        size = 0
+        while time.monotonic() < deadline:
+            time.sleep(0.02)
+            before, size = size, os.fstat(self._stacks.fileno()).st_size
+            if size and size == before:
+                break
+        text = os.pread(self._stacks.fileno(), size, 0).decode(errors="replace").strip()
+        return f"Its Python stack:\n{text}" if text else "It does not answer: no stack."
 
     def _doing(self, worker: int) -> str:
         """What a worker is or was doing, in words."""
@@ -297,12 +398,13 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         index, offset = view["index"], view["offset"]
         if index is None:
             return f"{text}, {view['state']}"
+        what = "item" if self._iterable else "sample index"
         if not self._auto_collation:
-            return f"{text}, {view['state']}, sample index {index!r}"
+            return f"{text}, {view['state']}, {what} {index!r}"
         with contextlib.suppress(Exception):  # an index of the user's own kind
             numbers = list(index)
             index = numbers[offset]
-        return f"{text}, {view['state']}, sample index {index!r} (number {offset} of its batch)"
+        return f"{text}, {view['state']}, {what} {index!r} (number {offset} of its batch)"
 
     def _fail(self, dead: list[int]) -> None:
         """Workers ended that should not have: say all that is known, once and for all."""
@@ -350,9 +452,12 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         self._pending.clear()
         self._channel.stop()
         try:
+            if self._pinner is not None:
+                self._pinner.close()
             end_all(self._workers, patience)
         finally:
             self._channel.close()
+            self._stacks.close()
             _live.discard(self)
 
 
@@ -365,21 +470,6 @@ def _end_at_exit() -> None:
     """End the workers before multiprocessing tries: it joins a stopped one for ever."""
     for iterator in list(_live):
         iterator._shutdown_workers(patience=0.5)
-
-
-def _start(process: Any) -> Worker:
-    """Start a worker, with torch's own words where its arguments cannot be pickled."""
-    try:
-        return Worker(process)
-    except (TypeError, AttributeError, pickle.PicklingError):
-        warnings.warn(
-            "Got pickle error when attempting to start a worker Process. "
-            "This might be because the worker Process arguments are not picklable. "
-            "Define the dataset, collate_fn and worker_init_fn at the top level of a module, or "
-            "use multiprocessing_context='fork'.",
-            stacklevel=2,
-        )
-        raise
 
 
 def _dump_index(index: Any) -> bytes:

@@ -9,73 +9,79 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import io
 import os
 import pickle
 import random
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._utils import ExceptionWrapper  # what torch's own workers send; tested in test_errors
-from torch.utils.data import Subset, default_collate
+from torch.utils.data import default_collate
 from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 
 from millhead import _core
 from millhead.torch import _general
 from millhead.torch._workers import Descriptor
+from millhead.torch.fetch import Stream, as_list, fetches_together, rows_of, within
+
+#: Signals on which a worker's Python stack goes to its stderr, and to the file it was given.
+SHOW_STACK = signal.SIGRTMIN + 9
+DUMP_STACK = signal.SIGRTMIN + 10
+
+
+@dataclass
+class Job:
+    """What is the user's: this is pickled, and once only."""
+
+    dataset: Any
+    collate_fn: Callable[[Any], Any]
+    worker_init_fn: Callable[[int], None] | None
 
 
 @dataclass
 class WorkerPlan:
-    """All that a worker is given when it starts."""
+    """All else that a worker is given when it starts."""
 
     number: int
     workers: int
     depth: int
-    dataset: Any
+    iterable: bool
     auto_collation: bool
-    collate_fn: Callable[[Any], Any]
-    worker_init_fn: Callable[[int], None] | None
+    drop_last: bool
     base_seed: int
-    descriptors: tuple[Descriptor, ...]
     maps: tuple[int, int]
-    trainer: Descriptor
+    affinity: frozenset[int] | None
     crash_point: str | None
+    #: Control block, batches, spill memory, events, the trainer's process, a file for stacks.
+    descriptors: tuple[Descriptor, ...]
 
 
-def as_list(index: Any) -> list[Any]:
-    """The indices of a batch: a batch sampler may yield any iterable of them."""
-    return index if type(index) is list else list(index)
+def prepare_to_fork() -> None:
+    """Load what every worker needs and numpy loads only when it is asked for: once, not in each."""
+    with contextlib.suppress(ImportError):
+        import numpy.random  # noqa: F401
 
 
-def fetches_together(dataset: Any) -> bool:
-    """Whether a batch is fetched by one ``__getitems__``.
-
-    A plain Subset has it only for the sake of the dataset it wraps: where that one has none,
-    fetching one by one is the same, and can say which sample failed.
-    """
-    if not getattr(dataset, "__getitems__", None):
-        return False
-    if type(dataset) is Subset:
-        return callable(getattr(dataset.dataset, "__getitems__", None))
-    return True
-
-
-def within(dataset: Any, numbers: list[Any]) -> tuple[Any, list[Any]]:
-    """A Subset's own dataset and indices in it; any other dataset as it is."""
-    if type(dataset) is Subset:
-        return dataset.dataset, [dataset.indices[number] for number in numbers]
-    return dataset, numbers
+def _seed_torch(seed: int) -> None:
+    if torch.accelerator.current_accelerator() is None:
+        # All that torch.manual_seed does where torch was built for the CPU alone; it would also
+        # note a stack trace for each device that might appear, in milliseconds.
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
 
 
 def _seed(plan: WorkerPlan) -> int:
     seed = plan.base_seed + plan.number
     random.seed(seed)
-    torch.manual_seed(seed)
+    _seed_torch(seed)
     try:
         import numpy
     except ImportError:
@@ -87,11 +93,13 @@ def _seed(plan: WorkerPlan) -> int:
 
 
 class _Worker:
-    def __init__(self, plan: WorkerPlan) -> None:
+    def __init__(self, plan: WorkerPlan, job: Job) -> None:
         self.plan = plan
-        self.dataset = plan.dataset
+        self.job = job
+        self.dataset = job.dataset
+        self.default_collate = plan.auto_collation and job.collate_fn is default_collate
         self.station = _core.Station(
-            tuple(descriptor.fd for descriptor in plan.descriptors),
+            tuple(descriptor.fd for descriptor in plan.descriptors[:4]),
             plan.maps,
             plan.number,
             plan.depth,
@@ -100,6 +108,7 @@ class _Worker:
         self.stage = ""  # what an exception's message says it arose in
         self.numbers: list[Any] = []  # indices of the batch in hand
         self.initialised = False
+        self.stream: Stream | None = None
 
     def start(self) -> ExceptionWrapper | None:
         """Seeding and the user's worker_init_fn; an exception there is the first batch's."""
@@ -111,14 +120,28 @@ class _Worker:
             id=plan.number, num_workers=plan.workers, seed=seed, dataset=self.dataset
         )
         try:
-            if plan.worker_init_fn is not None:
-                plan.worker_init_fn(plan.number)
+            if self.job.worker_init_fn is not None:
+                self.job.worker_init_fn(plan.number)
+            self.open_dataset()
         except Exception:  # noqa: BLE001 - the user's, and the consumer's to see
             return self.wrap()
-        self.initialised = True
         return None
 
+    def open_dataset(self) -> None:
+        """Be ready for an epoch: an iterable dataset begins from its start."""
+        self.initialised = False
+        if self.plan.iterable:
+            self.stream = Stream(iter(self.dataset), self.draw, self.plan.drop_last)
+        self.initialised = True
+
+    def draw(self, iterator: Any, first: int, count: int) -> list[Any]:
+        return self.station.draw(iterator, count)
+
     def fetch(self, index: Any) -> Any:
+        if self.stream is not None:
+            self.numbers = index if self.plan.auto_collation else [index]
+            self.stage = "sample"
+            return self.stream.batch(len(index)) if self.plan.auto_collation else self.stream.one()
         if not self.plan.auto_collation:
             self.numbers = [index]
             self.stage = "sample"
@@ -132,18 +155,32 @@ class _Worker:
         self.stage = "sample"
         return self.station.fetch(dataset, numbers)
 
+    def gather(self, index: Any) -> Any:
+        """Rows of what is in memory already: None when they are sent, else the batch or
+        NotImplemented."""
+        if not self.default_collate or self.stream is not None or type(index) is not list:
+            return NotImplemented
+        columns, numbers = rows_of(self.dataset, index)
+        if columns is None:
+            return NotImplemented
+        return None if self.station.gather(columns, numbers) else _core.gather(columns, numbers)
+
     def work(self, index: Any) -> None:
         """Fetch, collate and send one batch."""
         self.stage, self.numbers = "not fetching", []
         if not self.initialised:
             # Torch's class for this: its worker has no fetcher then.
-            raise UnboundLocalError("worker_init_fn failed, so this worker cannot fetch samples")
-        samples = self.fetch(index)
-        self.stage = "collating"
-        if self.plan.collate_fn is default_collate and self.station.collate(samples):
+            raise UnboundLocalError("this worker failed to start, so it cannot fetch samples")
+        batch = self.gather(index)
+        if batch is None:
             return
-        batch = self.plan.collate_fn(samples)
-        del samples
+        if batch is NotImplemented:
+            samples = self.fetch(index)
+            self.stage = "collating"
+            if self.default_collate and self.station.collate(samples):
+                return
+            batch = self.job.collate_fn(samples)
+            del samples
         if not self.station.send_batch(batch):
             self.station.send(False, _general.dumps(batch))
 
@@ -170,6 +207,8 @@ class _Worker:
         if not numbers:
             return f"{self.stage} a batch"
         offset = self.station.offset() if self.plan.auto_collation else 0
+        if self.plan.iterable and self.stage == "sample" and offset < len(numbers):
+            return f"item {numbers[offset]!r} of worker {self.plan.number}'s iterator"
         if self.stage == "sample" and offset < len(numbers):
             return f"sample index {numbers[offset]!r} (number {offset} of {len(numbers)})"
         some = ", ".join(repr(number) for number in numbers[:8])
@@ -180,42 +219,65 @@ class _Worker:
         failed_start = self.start()
         while (task := self.station.next()) is not None:
             index, new_epoch = task
-            if new_epoch:
-                self.initialised = True  # torch makes a new fetcher then, whatever came before
-            if failed_start is not None:
-                self.send_error(failed_start)
-                failed_start = None
-                continue
             try:
-                self.work(index)
+                if new_epoch:  # torch makes a new fetcher then, whatever came before
+                    self.open_dataset()
+                if failed_start is None:
+                    self.work(index)
+                else:
+                    self.send_error(failed_start)
+                    failed_start = None
+            except StopIteration:
+                if self.plan.iterable:
+                    self.end_stream()
+                else:
+                    self.report()
             except Exception:  # noqa: BLE001 - the user's, and the consumer's to see
-                wrapper = self.wrap()
-                with contextlib.suppress(Exception):  # an index that cannot be shown
-                    wrapper.exc_msg += f"millhead: {self.place()}\n"
-                self.send_error(wrapper)
+                self.report()
             del task, index
 
+    def end_stream(self) -> None:
+        if self.stream is not None:
+            self.stream.ended = True  # whoever raised it: torch asks this worker no more
+        self.station.send_end()
 
-def _dump_stack_on_request() -> None:
-    try:
-        number = signal.SIGRTMIN + 9
-        # Chained to a handler of the user's; the default action would end the process.
-        chain = signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN, None)
-        faulthandler.register(number, chain=chain)
-    except (AttributeError, io.UnsupportedOperation, OSError, RuntimeError, ValueError):
-        pass  # stderr is no file here: there is nowhere to dump to
+    def report(self) -> None:
+        """Send the exception being handled, with where it arose."""
+        wrapper = self.wrap()
+        with contextlib.suppress(Exception):  # an index that cannot be shown
+            wrapper.exc_msg += f"millhead: {self.place()}\n"
+        if "Cannot re-initialize CUDA in forked subprocess" in wrapper.exc_msg:
+            wrapper.exc_msg += (
+                "millhead: the dataset uses CUDA in a forked worker: return CPU tensors from it, "
+                "or pass multiprocessing_context='forkserver'\n"
+            )
+        self.send_error(wrapper)
 
 
-def run(plan: WorkerPlan) -> None:
+def _dump_stack_on_request(to: int) -> None:
+    for number, file in ((SHOW_STACK, sys.stderr), (DUMP_STACK, to)):
+        try:
+            # Chained to a handler of the user's; the default action would end the process.
+            chain = signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN, None)
+            faulthandler.register(number, file=file, chain=chain)
+        except (AttributeError, io.UnsupportedOperation, OSError, RuntimeError, ValueError):
+            pass  # stderr is no file here: there is nowhere to dump to
+
+
+def run(plan: WorkerPlan, job: Job) -> None:
     """A worker process's whole life."""
+    gc.freeze()  # what came by the fork is shared: the collector must not touch, and so copy, it
     try:
         if plan.crash_point is not None:
             _core.arm_point(plan.crash_point)
-        _core.exit_with(plan.trainer.fd)
-        os.close(plan.trainer.fd)
+        trainer, stacks = plan.descriptors[4:]
+        _core.exit_with(trainer.fd)
+        os.close(trainer.fd)
+        if plan.affinity is not None:
+            os.sched_setaffinity(0, plan.affinity)
         # Torch's, so that a SIGTERM handler of the trainer's does not run in its workers.
         signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]
-        _dump_stack_on_request()
-        _Worker(plan).run()
+        _dump_stack_on_request(stacks.fd)
+        _Worker(plan, job).run()
     except KeyboardInterrupt:
         pass  # the trainer gets it too, and says so

@@ -1,0 +1,115 @@
+"""Starting workers: forked, from a template, or one by one as torch does it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import warnings
+from multiprocessing import context as mp_context
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from millhead.torch._limits import FORKED_BYTES, SPAWNED_BYTES, missing_memory
+from millhead.torch._parcel import digest_of
+from millhead.torch._stats import advise
+from millhead.torch._template import Template, UnusableError
+from millhead.torch._workers import ChildWorker, Worker, end_all
+from millhead.torch.worker import Job, WorkerPlan, prepare_to_fork, run
+
+if TYPE_CHECKING:
+    from millhead.torch.loader import Engine
+
+#: Contexts whose processes begin with nothing of ours: a template's forks can stand for them.
+_CLEAN_CONTEXTS = (mp_context.SpawnContext, mp_context.ForkServerContext)
+
+
+def start_workers(
+    engine: Engine, context: Any, job: Job, plans: list[WorkerPlan]
+) -> tuple[str, list[Worker]]:
+    """Start a worker for each plan: how, as ``stats()["start"]`` names it, and their handles."""
+    if context is None:
+        context = torch.multiprocessing
+    method = str(context.get_start_method())
+    clean = method in ("spawn", "forkserver") and (
+        context is torch.multiprocessing
+        or context is multiprocessing
+        or type(context) in (*_CLEAN_CONTEXTS, mp_context.DefaultContext)
+    )
+    if clean and engine.no_template is None:
+        _warn_of_memory(engine, len(plans), FORKED_BYTES)
+        try:
+            return "template", _from_template(engine, job, plans)
+        except UnusableError as error:
+            if engine.template is None:
+                engine.no_template = str(error)
+            advise(
+                "no-template",
+                f"workers start one by one, each with a copy of the dataset ({error}): open "
+                "files and start threads when a sample is asked for, not when unpickled",
+            )
+    else:
+        _warn_of_memory(engine, len(plans), FORKED_BYTES if method == "fork" else SPAWNED_BYTES)
+    if method == "fork":
+        prepare_to_fork()
+    return method, _one_by_one(context, job, plans)
+
+
+def _warn_of_memory(engine: Engine, workers: int, each: int) -> None:
+    batches = 0 if engine.schema is None else engine.schema.slot_bytes * engine.under_way
+    text = missing_memory(workers, each, max(0, batches - engine.pool.stats()["bytes"]))
+    if text is not None:
+        advise("little-memory", text)
+
+
+def _from_template(engine: Engine, job: Job, plans: list[WorkerPlan]) -> list[Worker]:
+    template = engine.template
+    if template is not None:
+        how = template.ended()
+        if how is not None:
+            advise("template-ended", f"the template of the workers {how}: starting a new one")
+        if how is not None or not _still_same(template, job):
+            engine.template = None
+            template.close()
+    if engine.template is None:
+        engine.template = Template(job)
+    return engine.template.start(plans)
+
+
+def _still_same(template: Template, job: Job) -> bool:
+    if template.digest is None:
+        return False
+    try:
+        return digest_of(job) == template.digest
+    except Exception:  # noqa: BLE001 - it can no longer be pickled: starting anew says why
+        return False
+
+
+def _one_by_one(context: Any, job: Job, plans: list[WorkerPlan]) -> list[Worker]:
+    workers: list[Worker] = []
+    try:
+        for plan in plans:
+            process = context.Process(target=run, args=(plan, job))
+            process.daemon = True
+            workers.append(_start(process))
+    except BaseException:
+        for worker in workers:
+            worker.kill()
+        end_all(workers, 1.0)
+        raise
+    return workers
+
+
+def _start(process: Any) -> ChildWorker:
+    """Start a worker, with torch's own words where its arguments cannot be pickled."""
+    try:
+        return ChildWorker(process)
+    except (TypeError, AttributeError, pickle.PicklingError):
+        warnings.warn(
+            "Got pickle error when attempting to start a worker Process. "
+            "This might be because the worker Process arguments are not picklable. "
+            "Define the dataset, collate_fn and worker_init_fn at the top level of a module, or "
+            "use multiprocessing_context='fork'.",
+            stacklevel=2,
+        )
+        raise
