@@ -5,9 +5,31 @@ The drop-in for PyTorch is in :mod:`millhead.torch`::
     from millhead.torch import DataLoader
 """
 
-from millhead._core import Error, __version__
+import sys
 
 __all__ = ["Advice", "Error", "__version__"]
+
+#: The advice where there is no C core and torch's own iterators serve; None: there is one.
+_no_core: str | None = None
+
+try:
+    if sys.platform != "linux":
+        raise ImportError("it needs Linux")
+    from millhead._core import Error, __version__
+except ImportError as error:
+    from importlib import metadata
+
+    _no_core = (
+        f"torch's own iterators serve every loader, without the C core: {error} ({sys.platform}): "
+        + ("reinstall millhead" if sys.platform == "linux" else "train on Linux to have it")
+    )
+    try:
+        __version__ = metadata.version("millhead")
+    except metadata.PackageNotFoundError:  # a source tree
+        __version__ = "unknown"
+
+    class Error(RuntimeError):  # type: ignore[no-redef]
+        """An error of millhead's engine."""
 
 
 class Advice(UserWarning):

@@ -92,6 +92,9 @@ bool mh_tensor_is_plain(PyObject *tensor);
 /* The leaf a tensor would be, its place apart. The tensor has at most MH_LEAF_DIMS dimensions. */
 mh_leaf mh_leaf_of_tensor(const mh_dl_tensor *view);
 
+/* Whether a leaf may have this type: torch has newer ones that are left to torch. */
+bool mh_type_known(const mh_module *module, uint8_t code, uint8_t bits);
+
 /* A new torch tensor for a leaf, its memory torch's own; *out_data is where it begins. */
 PyObject *mh_tensor_new(const mh_module *module, const mh_leaf *leaf, void **out_data);
 

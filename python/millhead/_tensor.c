@@ -62,6 +62,14 @@ static PyObject *dtype_of(const mh_module *module, const mh_leaf *leaf)
     return dtype;
 }
 
+bool mh_type_known(const mh_module *module, uint8_t code, uint8_t bits)
+{
+    const mh_leaf leaf = {.type_code = code, .type_bits = bits};
+    bool known = dtype_of(module, &leaf) != NULL;
+    PyErr_Clear();
+    return known;
+}
+
 PyObject *mh_tensor_new(const mh_module *module, const mh_leaf *leaf, void **out_data)
 {
     mh_dl_tensor view;

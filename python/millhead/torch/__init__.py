@@ -28,8 +28,11 @@ from torch.utils.data import (
     random_split,
 )
 
-from millhead.torch import _bind as _bind  # makes torch known to the C core
+from millhead import _no_core
 from millhead.torch.loader import DataLoader, stats
+
+if _no_core is None:
+    from millhead.torch import _bind as _bind  # makes torch known to the C core
 
 __all__ = [
     "BatchSampler",

@@ -43,8 +43,9 @@ def _loaded_tensor(number: int) -> Tensor:
 
 
 def _reduce_array(array: Any) -> Any:
-    """As torch's queues do it, where protocol 5 differs: foreign byte order becomes native."""
-    return array.__reduce_ex__(5 if array.dtype.isnative else 4)
+    """As torch's queues do it, where protocol 5 differs: foreign byte order becomes native, and
+    what was read-only can be written."""
+    return array.__reduce_ex__(5 if array.dtype.isnative and array.flags.writeable else 4)
 
 
 class Pickler(pickle.Pickler):

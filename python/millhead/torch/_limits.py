@@ -7,8 +7,8 @@ import resource
 
 from millhead import _core
 
-#: Descriptors of this process: per worker (spill memory, a handle, a pipe), and besides.
-_PER_WORKER = 3
+#: Descriptors of this process: per worker (spill memory, a handle, two ends of pipes), and besides.
+_PER_WORKER = 4
 _BESIDES = 16
 
 #: Private memory of a worker before it has loaded anything, about: a fork's, a new interpreter's.

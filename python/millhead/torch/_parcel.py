@@ -6,11 +6,13 @@ privately: its workers then share the pages until one of them writes.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import mmap
 import os
 import pickle
+import sys
 from multiprocessing import context
 from typing import Any
 
@@ -77,6 +79,20 @@ def _digest(pieces: list[memoryview]) -> bytes:
     return total.digest()
 
 
+def surroundings() -> list[Any]:
+    """What a new process has from the one that starts it, besides its job."""
+    with contextlib.suppress(OSError):  # the directory may be gone
+        return [
+            sorted(os.environ.items()),
+            sys.path,
+            sys.argv,
+            sorted(os.sched_getaffinity(0)),
+            os.getpriority(os.PRIO_PROCESS, 0),
+            os.getcwd(),
+        ]
+    return []
+
+
 def digest_of(job: Job) -> bytes | None:
     """What tells whether a job would be pickled the same again; None where nothing can."""
     before = context.get_spawning_popen()
@@ -125,10 +141,14 @@ class ArrivedParcel:
 
     def __init__(self, memory: Descriptor, sizes: list[int]) -> None:
         self._sizes = sizes
-        length = max(os.fstat(memory.fd).st_size, 1)
+        self._memory = memory
+
+    def map(self) -> None:
+        """Map the memory."""
+        length = max(os.fstat(self._memory.fd).st_size, 1)
         # Private: what a worker writes is its own. Kept for as long as the process lives.
-        self._map = mmap.mmap(memory.fd, length, access=mmap.ACCESS_COPY)
-        os.close(memory.fd)
+        self._map = mmap.mmap(self._memory.fd, length, access=mmap.ACCESS_COPY)
+        os.close(self._memory.fd)
 
     def open(self) -> Job:
         """The job: imports what it needs and runs the user's code for unpickling."""

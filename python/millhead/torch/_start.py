@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from millhead.torch._limits import FORKED_BYTES, SPAWNED_BYTES, missing_memory
-from millhead.torch._parcel import digest_of
+from millhead.torch._parcel import digest_of, surroundings
 from millhead.torch._stats import advise
-from millhead.torch._template import Template, UnusableError
+from millhead.torch._template import Template, UnusableError, reap_retired
 from millhead.torch._workers import ChildWorker, Worker, end_all
 from millhead.torch.worker import Job, WorkerPlan, prepare_to_fork, run
 
@@ -41,12 +41,11 @@ def start_workers(
         try:
             return "template", _from_template(engine, job, plans)
         except UnusableError as error:
-            if engine.template is None:
-                engine.no_template = str(error)
+            engine.no_template = str(error)
             advise(
                 "no-template",
-                f"workers start one by one, each with a copy of the dataset ({error}): open "
-                "files and start threads when a sample is asked for, not when unpickled",
+                f"workers start one by one, each with a copy of the dataset ({error}): a dataset "
+                "that opens files and starts threads only when asked for a sample starts faster",
             )
     else:
         _warn_of_memory(engine, len(plans), FORKED_BYTES if method == "fork" else SPAWNED_BYTES)
@@ -63,21 +62,26 @@ def _warn_of_memory(engine: Engine, workers: int, each: int) -> None:
 
 
 def _from_template(engine: Engine, job: Job, plans: list[WorkerPlan]) -> list[Worker]:
+    reap_retired()
     template = engine.template
     if template is not None:
         how = template.ended()
         if how is not None:
-            advise("template-ended", f"the template of the workers {how}: starting a new one")
+            advise("template-ended", f"the workers' template is gone ({how}): starting a new one")
         if how is not None or not _still_same(template, job):
             engine.template = None
             template.close()
     if engine.template is None:
         engine.template = Template(job)
-    return engine.template.start(plans)
+    try:
+        return engine.template.start(plans)
+    except BaseException:
+        engine.template = None
+        raise
 
 
 def _still_same(template: Template, job: Job) -> bool:
-    if template.digest is None:
+    if template.digest is None or template.surroundings != surroundings():
         return False
     try:
         return digest_of(job) == template.digest

@@ -7,9 +7,28 @@ import sys
 import time
 import warnings
 import weakref
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from millhead import Advice, _core
+from millhead import Advice, _no_core
+
+if TYPE_CHECKING or _no_core is None:
+    from millhead._core import Meter
+else:
+
+    class Meter:
+        """Stands in for the C core's: torch's own iterators tell it nothing."""
+
+        def wait_ms(self) -> dict[str, float]:
+            """The consumer's waits: none were measured."""
+            return {"count": 0, "mean": 0.0, "p50": 0.0, "p99": 0.0, "max": 0.0, "total": 0.0}
+
+        def slowest(self) -> list[dict[str, Any]]:
+            """The slowest samples: none were measured."""
+            return []
+
+        def clear(self) -> None:
+            """Forget everything."""
+
 
 _advised: set[str] = set()
 
@@ -34,12 +53,11 @@ class Stats:
     def __init__(self) -> None:
         #: Iterators that still count; they bring their numbers when asked.
         self.sources: weakref.WeakSet[Source] = weakref.WeakSet()
-        self.meter = _core.Meter()
+        self.meter = Meter()
         #: Slow samples, where they are not the consumer's own thread's to meet.
-        self.sample_meter: _core.Meter | None = None
-        #: Iterators that started workers, and the time that took; a reset keeps them.
+        self.sample_meter: Meter | None = None
+        #: Iterators that started workers; a reset keeps the number.
         self.starts = 0
-        self.start_seconds = 0.0
         self.clear()
 
     def clear(self) -> None:

@@ -24,13 +24,13 @@ import signal
 import socket
 import threading
 import time
-import traceback
 from collections.abc import Iterator
 from multiprocessing import process as mp_process
+from multiprocessing import resource_tracker, util
 from typing import Any
 
 from millhead import _core
-from millhead.torch._parcel import ArrivedParcel, Parcel
+from millhead.torch._parcel import ArrivedParcel, Parcel, surroundings
 from millhead.torch._workers import Descriptor, Worker, describe_exit, start_process
 from millhead.torch.worker import Job, WorkerPlan, prepare_to_fork, run
 
@@ -45,8 +45,30 @@ _POOL_VARIABLES = (
 _MESSAGE_BYTES = 2**16
 
 
+#: Files that may be open when a template forks: they have no position, or only their memory counts.
+_HARMLESS = ("/dev/shm/", "/memfd:", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
+
+#: One template starts at a time: the environment it inherits is the trainer's own.
+_starting = threading.Lock()
+
+
+def _renew_lock() -> None:
+    global _starting
+    _starting = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
 class UnusableError(Exception):
     """Why workers cannot be started from a template."""
+
+
+def one_line(error: BaseException) -> str:
+    """An exception of the user's in a line of reasonable length."""
+    text = str(error).strip().split("\n", 1)[0]
+    text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text if len(text) <= 200 else text[:200] + "..."
 
 
 class TemplateWorker(Worker):
@@ -83,10 +105,12 @@ class Template:
     """The trainer's side."""
 
     def __init__(self, job: Job) -> None:
-        began = time.perf_counter()
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._statuses: dict[int, int] = {}
+        self._statuses: dict[int, int | None] = {}  # by pid; None: still running
+        self._process: Any = None
+        #: What it has from this process, besides its job.
+        self.surroundings = surroundings()
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         parcel = Parcel(job)
         try:
@@ -98,16 +122,13 @@ class Template:
             raise
         finally:
             parcel.close()
-        #: Tells whether the same job would be pickled the same again.
+        #: Tells whether the same job would be pickled the same again; None: it cannot be told.
         self.digest = parcel.digest
-        self.job_bytes = parcel.bytes
-        self.seconds = time.perf_counter() - began
 
     @property
-    def pid(self) -> int | None:
+    def pid(self) -> int:
         """The template's process."""
-        process = getattr(self, "_process", None)
-        return None if process is None else process.pid
+        return int(self._process.pid)
 
     def ended(self) -> str | None:
         """How the template ended; None while it lives."""
@@ -118,67 +139,77 @@ class Template:
     def _start(self, parcel: Parcel, theirs: socket.socket) -> None:
         trainer = _core.process_open(os.getpid())
         try:
-            with _single_threaded_pools() as changed:
+            with _starting, _single_threaded_pools() as unset:
                 process = multiprocessing.get_context("spawn").Process(
                     target=_serve,
-                    args=(parcel, Descriptor(theirs.fileno()), Descriptor(trainer), changed),
+                    args=(parcel, Descriptor(theirs.fileno()), Descriptor(trainer), unset),
                     name="millhead-template",
                 )
                 process.daemon = False  # a daemon may have no children
                 start_process(process)
                 self._process = process
-        except (MemoryError, OSError):
+        except (MemoryError, OSError, RuntimeError):
             raise
         except Exception as error:
-            raise UnusableError(f"pickling failed: {error!r}") from error
+            raise UnusableError(f"it cannot be pickled: {one_line(error)}") from error
         finally:
             os.close(trainer)
+        # Multiprocessing must not wait for it at exit: it ends when this process does.
+        getattr(mp_process, "_children", set()).discard(process)
+        # What it inherits is not the user's: it looks for descriptors that are.
+        self._line.send(pickle.dumps(list(getattr(process._popen, "_fds", ()))))  # type: ignore[attr-defined]
 
     def _await_ready(self) -> None:
-        while not _readable([self._line.fileno(), self._process.sentinel], 0.1):
-            pass
-        message, _ = self._receive(0)
+        message, _ = self._await_message()
         if message is None:
             self._process.join(1.0)
-            raise UnusableError(f"it {describe_exit(self._process.exitcode)} while unpickling")
+            how = describe_exit(self._process.exitcode)
+            raise UnusableError(f"the process that unpickles it {how}")
         if message[1] is not None:
             raise UnusableError(message[1])
 
     def start(self, plans: list[WorkerPlan]) -> list[Worker]:
         """Fork a worker for each plan, in order."""
+        workers: list[Worker] = []
         with self._lock:
-            for plan in plans:
-                fds = [descriptor.fd for descriptor in plan.descriptors]
-                small = dataclasses.replace(plan, descriptors=())
-                self._send(pickle.dumps(("start", small)), fds)
-            workers: list[Worker] = []
-            while len(workers) < len(plans):
-                workers.append(self._started(workers))
-            return workers
+            try:
+                for plan in plans:
+                    fds = [descriptor.fd for descriptor in plan.descriptors]
+                    small = dataclasses.replace(plan, descriptors=())
+                    socket.send_fds(self._line, [pickle.dumps(("start", small))], fds)
+                while len(workers) < len(plans):
+                    workers.append(self._started())
+            except BaseException as error:
+                for worker in workers:
+                    worker.kill()
+                    worker.close()
+                self.close()  # answers still to come would be taken for those to later questions
+                if isinstance(error, OSError):
+                    raise UnusableError(f"the template is gone: {error}") from error
+                raise
+        return workers
 
-    def _started(self, before: list[Worker]) -> Worker:
-        while not _readable([self._line.fileno(), self._process.sentinel], 0.1):
-            pass
-        message, fds = self._receive(0)
-        if message is not None and message[0] == "started":
-            return TemplateWorker(self, message[1], fds[0])
-        for worker in before:
-            worker.kill()
-            worker.close()
+    def _started(self) -> Worker:
+        message, fds = self._await_message()
         if message is None:
-            raise UnusableError("it ended while starting workers")
-        raise UnusableError(str(message[1]))
+            raise UnusableError("the template ended while it started workers")
+        if message[0] != "started":
+            raise UnusableError(str(message[1]))
+        self._statuses[message[1]] = None
+        return TemplateWorker(self, message[1], fds[0])
 
-    def _send(self, data: bytes, fds: list[int]) -> None:
-        try:
-            socket.send_fds(self._line, [data], fds)
-        except OSError as error:
-            raise UnusableError(f"it is gone ({error})") from error
+    def _await_message(self) -> tuple[Any, list[int]]:
+        """The next answer; (None, []) when the template is gone."""
+        while True:
+            while not _readable([self._line.fileno(), self._process.sentinel], 0.1):
+                pass
+            message, fds = self._receive()
+            if message is not None or not self._process.is_alive():
+                return (message, fds) if message is not None else self._receive()
 
-    def _receive(self, timeout: float) -> tuple[Any, list[int]]:
-        """The next message that is not an exit status; those are noted. (None, []): none came."""
-        deadline = time.monotonic() + timeout
-        while _readable([self._line.fileno()], max(0.0, deadline - time.monotonic())):
+    def _receive(self) -> tuple[Any, list[int]]:
+        """The next answer that is there; exit statuses are noted on the way."""
+        while self._line.fileno() >= 0 and _readable([self._line.fileno()], 0):
             try:
                 data, fds, _, _ = socket.recv_fds(self._line, _MESSAGE_BYTES, 1)
             except OSError:
@@ -193,9 +224,9 @@ class Template:
 
     def exit_status(self, pid: int) -> int | None:
         """The exit status of a worker, if it is known."""
-        if self._pid == os.getpid() and pid not in self._statuses and self._line.fileno() >= 0:
+        if self._pid == os.getpid() and self._statuses.get(pid) is None:
             with self._lock:
-                self._receive(0)
+                self._receive()
         return self._statuses.get(pid)
 
     def await_status(self, pid: int) -> None:
@@ -207,34 +238,55 @@ class Template:
             _readable([self._line.fileno()], 0.05)
 
     def close(self) -> None:
-        """End the template. Its workers end by themselves when they are told to."""
-        if self._pid != os.getpid() or self._line.fileno() < 0:
+        """Start no more workers. The template ends with the last of those it started."""
+        if self._pid != os.getpid() or self._line.fileno() < 0 or self._process is None:
             return
-        process = getattr(self, "_process", None)
         with contextlib.suppress(OSError):
             self._line.send(pickle.dumps(("end",)))
+        if any(status is None for status in self._statuses.values()):
+            _retired.append(self)
+        else:
+            self.reap(1.0)
+
+    def reap(self, patience: float) -> bool:
+        """Whether the closed template is gone, waited for and forgotten."""
+        self._process.join(patience)
+        if self._process.is_alive() and patience > 0:
+            self._process.kill()
+            self._process.join(1.0)
+        if self._process.is_alive():
+            return False
+        with self._lock:
+            self._receive()
         self._line.close()
-        if process is None:
-            return
-        process.join(1.0)
-        if process.is_alive():
-            process.kill()
-            process.join(1.0)
-        process.close()
+        self._process.close()
+        return True
+
+
+#: Closed templates whose workers were still at work.
+_retired: list[Template] = []
+
+
+def reap_retired(patience: float = 0.0) -> None:
+    """Forget templates that have ended since they were closed."""
+    for template in list(_retired):
+        if template._pid != os.getpid() or template.reap(patience):
+            _retired.remove(template)
 
 
 @contextlib.contextmanager
-def _single_threaded_pools() -> Iterator[dict[str, None]]:
+def _single_threaded_pools() -> Iterator[list[str]]:
     """What the process inherits while it starts. Yields the variables it has to unset again."""
-    changed = {name: None for name in _POOL_VARIABLES if name not in os.environ}
-    os.environ.update(dict.fromkeys(changed, "1"))
+    unset = [name for name in _POOL_VARIABLES if name not in os.environ]
+    resource_tracker.ensure_running()  # it unblocks signals: not while we have them blocked
+    os.environ.update(dict.fromkeys(unset, "1"))
     # Ctrl-C goes to the whole group: the template leaves it to the trainer.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield changed
+        yield unset
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for name in changed:
+        for name in unset:
             os.environ.pop(name, None)
 
 
@@ -248,41 +300,69 @@ def _readable(fds: list[int], timeout: float | None) -> bool:
 # --- the template's own process ---
 
 
-def _serve(
-    parcel: ArrivedParcel, line: Descriptor, trainer: Descriptor, unset: dict[str, None]
-) -> None:
+def _serve(parcel: ArrivedParcel, line: Descriptor, trainer: Descriptor, unset: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    talk = socket.socket(fileno=line.fd)
+    inherited = {0, 1, 2, *pickle.loads(talk.recv(_MESSAGE_BYTES)), _sentinel()}
+    before = _open_files()
     _core.exit_with(trainer.fd)  # a thread, asleep in the kernel whenever we fork
-    with socket.socket(fileno=line.fd) as talk:
-        job, reason = _open(parcel)
-        for name in unset:
-            os.environ.pop(name, None)
-        prepare_to_fork()
-        gc.collect()
-        gc.freeze()  # the collector must not touch, and so copy, what the workers share
-        talk.send(pickle.dumps(("ready", reason)))
-        if job is not None and reason is None:
-            _Server(job, talk).run()
+    parcel.map()
+    ours = {fd: file for fd, file in _open_files().items() if before.get(fd) != file}
+    known = {fd: file for fd, file in before.items() if fd in inherited} | ours
+    job, reason = _open(parcel, known)
+    for name in unset:
+        os.environ.pop(name, None)
+    prepare_to_fork()
+    gc.collect()
+    gc.freeze()  # the collector must not touch, and so copy, what the workers share
+    talk.send(pickle.dumps(("ready", reason)))
+    if job is not None and reason is None:
+        _Server(job, talk).run()
+    util._flush_std_streams()  # type: ignore[attr-defined]
+    os._exit(0)  # not by way of multiprocessing, which would end the workers
 
 
-def _open(parcel: ArrivedParcel) -> tuple[Job | None, str | None]:
-    """The job, and why it must not be forked if so."""
-    before = set(os.listdir("/proc/self/fd"))
+def _open_files() -> dict[int, tuple[int, int]]:
+    """The descriptors of this process, and what tells whether one is still the same file."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # listdir's own
+            status = os.fstat(int(name))
+            found[int(name)] = (status.st_dev, status.st_ino)
+    return found
+
+
+def _sentinel() -> int:
+    """Multiprocessing's own descriptor, by which it knows whether the trainer lives."""
+    trainer = multiprocessing.parent_process()
+    return -1 if trainer is None else trainer.sentinel
+
+
+def _open(
+    parcel: ArrivedParcel, known: dict[int, tuple[int, int]]
+) -> tuple[Job | None, str | None]:
+    """The job, and why it must not be forked if so: files that are open besides the known ones
+    (the main module may have opened some too), or threads."""
     try:
         job = parcel.open()
     except BaseException as error:  # noqa: BLE001 - whatever it is, the trainer decides
-        traceback.clear_frames(error.__traceback__)
-        return None, f"unpickling raised {error!r}"
-    opened = set(os.listdir("/proc/self/fd")) - before
-    opened = {fd for fd in opened if os.path.lexists(f"/proc/self/fd/{fd}")}  # not listdir's own
-    threads = len(os.listdir("/proc/self/task")) - 1  # the watcher
-    if opened:
-        names = ", ".join(sorted(os.readlink(f"/proc/self/fd/{fd}") for fd in opened))
-        return job, f"unpickling opened {names}"
-    if threads > 1:
-        return job, f"unpickling started {threads - 1} thread(s)"
+        return None, f"unpickling it raised {one_line(error)}"
+    names = {_name(fd) for fd, file in _open_files().items() if known.get(fd) != file}
+    harmful = sorted(name for name in names if not name.startswith(_HARMLESS))
+    if harmful:
+        return job, f"importing or unpickling it opens {', '.join(harmful)}"
+    threads = len(os.listdir("/proc/self/task")) - 2  # this one, and the one that watches
+    if threads > 0:
+        return job, f"importing or unpickling it leaves {threads} more thread(s) running"
     return job, None
+
+
+def _name(fd: int) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return f"descriptor {fd}"
 
 
 class _Server:
@@ -293,16 +373,19 @@ class _Server:
         self.children: dict[int, Any] = {}  # by pidfd
 
     def run(self) -> None:
-        """Serve until the trainer says it is enough."""
-        while True:
+        """Serve until the trainer says it is enough and the last worker has ended."""
+        serving = True
+        while serving or self.children:
             poll = select.poll()
-            for fd in (self.talk.fileno(), *self.children):
+            for fd in self.children:
                 poll.register(fd, select.POLLIN)
+            if serving:
+                poll.register(self.talk.fileno(), select.POLLIN)
             for fd, _ in poll.poll():
                 if fd in self.children:
                     self.reap(fd)
-                elif not self.serve():
-                    return
+                else:
+                    serving = self.serve()
 
     def serve(self) -> bool:
         data, fds, _, _ = socket.recv_fds(self.talk, _MESSAGE_BYTES, 8)
@@ -315,7 +398,8 @@ class _Server:
             pid, pidfd = self.fork(message[1], fds)
             socket.send_fds(self.talk, [pickle.dumps(("started", pid))], [pidfd])
         except Exception as error:  # noqa: BLE001 - the trainer's to know
-            self.talk.send(pickle.dumps(("failed", f"starting a worker raised {error!r}")))
+            text = f"starting a worker raised {one_line(error)}"
+            self.talk.send(pickle.dumps(("failed", text)))
         finally:
             for fd in fds:
                 os.close(fd)

@@ -223,7 +223,7 @@ def _join(workers: Sequence[Worker], patience: float) -> None:
 def describe_exit(exitcode: int | None) -> str:
     """How a process ended, in words."""
     if exitcode is None:
-        return "ended"
+        return "ended, nobody knows how: what started it is gone"
     if exitcode >= 0:
         return f"exited with status {exitcode}"
     try:
@@ -245,6 +245,11 @@ def hint_for_exit(exitcode: int | None) -> str:
             "a crash in native code called by the dataset: load this sample with num_workers=0 "
             "under faulthandler to see where"
         )
-    if exitcode is not None and exitcode >= 0:
-        return "something in the dataset ended the process: look for sys.exit or os._exit"
+    if exitcode is None:
+        return "look at dmesg and the memory limit of the container"
+    if exitcode >= 0:
+        return (
+            "look for the worker's own last words on stderr, and for sys.exit or os._exit in the "
+            "dataset"
+        )
     return "find out who sent the signal"

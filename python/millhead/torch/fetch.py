@@ -69,7 +69,8 @@ def rows_of(dataset: Any, numbers: list[Any]) -> tuple[Any, list[Any]]:
 class Stream:
     """An iterable dataset's samples, in batches, by the rules of torch's own fetcher.
 
-    ``draw(iterator, first, count)`` gives the next ``count`` samples, fewer at the end.
+    ``draw(iterator, first, count)`` gives the next ``count`` samples, fewer at the end. Where it
+    raises an exception it first says with ``raised`` at which.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Stream:
         self.draw = draw
         self.drop_last = drop_last
         self.taken = 0
+        self.failed = 0  # the number of the item that raised an exception last
         self.ended = False
 
     def batch(self, count: int) -> list[Any]:
@@ -96,6 +98,17 @@ class Stream:
         """The next sample, for loaders that make no batches."""
         if self.ended:
             raise StopIteration
-        sample = next(self.iterator)
+        try:
+            sample = next(self.iterator)
+        except StopIteration:
+            raise
+        except Exception:
+            self.raised(0)
+            raise
         self.taken += 1
         return sample
+
+    def raised(self, offset: int) -> None:
+        """An exception came instead of the item that many after the last batch."""
+        self.failed = self.taken + offset
+        self.taken = self.failed + 1

@@ -17,7 +17,6 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from torch.utils.data.dataloader import (
     _BaseDataLoaderIter,
     _DatasetKind,
-    _MultiProcessingDataLoaderIter,
     _SingleProcessDataLoaderIter,
 )
 
@@ -166,7 +165,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
             self._end_epoch()
             raise
         except Exception as error:
-            self._note_sample(error, [stream.taken])
+            self._note(error, f"item {stream.failed}")
             raise
 
     def _draw(self, iterator: Any, first: int, count: int) -> list[Any]:
@@ -175,48 +174,23 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
             _core.draw(iterator, first, count, samples, self._stats.meter)
         except Exception:
             assert self._stream is not None
-            self._stream.taken += len(samples)
+            self._stream.raised(len(samples))
             raise
         return samples
 
     def _note_sample(self, error: Exception, unfetched: list[Any]) -> None:
+        place = "a batch"
+        with contextlib.suppress(Exception):  # an index that cannot be shown
+            place = f"sample index {unfetched[0]!r}"
+        self._note(error, place)
+
+    def _note(self, error: Exception, place: str) -> None:
         self._stats.errors_raised += 1
-        if unfetched and not isinstance(error, StopIteration):
+        if not isinstance(error, StopIteration):
             with contextlib.suppress(Exception):  # an exception that takes no note
-                error.add_note(f"millhead: sample index {unfetched[0]!r}")
+                error.add_note(f"millhead: {place}")
 
     def _end_epoch(self) -> None:
         if self._epoch is not None:
             self._epoch.end()
             self._epoch = None
-
-
-class _TorchCounted(_BaseDataLoaderIter):
-    """Torch's own iterator, counted."""
-
-    _millhead_loader: weakref.ref[DataLoader[Any]]
-
-    def __next__(self) -> Any:
-        data = super().__next__()
-        loader = self._millhead_loader()
-        if loader is not None:
-            loader._stats.batch("torch", 1)
-        return data
-
-
-class TorchSingleIter(_TorchCounted, _SingleProcessDataLoaderIter):
-    """Torch's iterator without workers."""
-
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        self._millhead_loader = weakref.ref(loader)
-        super().__init__(loader)
-        self._profile_name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-
-
-class TorchMultiIter(_TorchCounted, _MultiProcessingDataLoaderIter):
-    """Torch's iterator with workers."""
-
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        self._millhead_loader = weakref.ref(loader)
-        super().__init__(loader)
-        self._profile_name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"

@@ -13,11 +13,15 @@ import torch.utils.data
 from torch.utils.data import Dataset, IterDataPipe, MapDataPipe, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from millhead import _core
-from millhead.torch import iterator, multi
-from millhead.torch._stats import Stats
-from millhead.torch._template import Template
-from millhead.torch._workers import forking_a_worker
+from millhead import _no_core
+from millhead.torch import _torchs
+from millhead.torch._stats import Stats, advise
+
+if _no_core is None:
+    from millhead import _core
+    from millhead.torch import iterator, multi
+    from millhead.torch._template import Template, reap_retired
+    from millhead.torch._workers import forking_a_worker
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -83,13 +87,15 @@ def _before_fork() -> None:
             engine.pool.freeze_held()
 
 
-os.register_at_fork(before=_before_fork)
-
-
-@atexit.register
 def _close_at_exit() -> None:
     for engine in list(_engines):
         engine.close_template()
+    reap_retired(patience=0.5)
+
+
+if _no_core is None:
+    os.register_at_fork(before=_before_fork)
+    atexit.register(_close_at_exit)
 
 
 class DataLoader(torch.utils.data.DataLoader[T_co]):
@@ -135,6 +141,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     ) -> None:
         if dispatch != "batch":
             raise ValueError(f"dispatch should be 'batch', but got {dispatch!r}")
+        if _no_core is not None:
+            advise("no core", _no_core)
         self.dispatch = dispatch
         self.memory = memory
         self._memory_bytes = parse_memory(memory)
@@ -163,9 +171,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _get_iterator(self) -> _BaseDataLoaderIter:
         if self._is_torchs():
             if self.num_workers == 0:
-                return iterator.TorchSingleIter(self)
+                return _torchs.TorchSingleIter(self)
             self.check_worker_number_rationality()
-            return iterator.TorchMultiIter(self)
+            return _torchs.TorchMultiIter(self)
         if self.num_workers == 0:
             return iterator.SingleIter(self)
         self.check_worker_number_rationality()
@@ -181,7 +189,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def _is_torchs(self) -> bool:
         """Whether torch's own iterator serves this loader."""
-        return isinstance(self.dataset, (IterDataPipe, MapDataPipe))
+        return _no_core is not None or isinstance(self.dataset, (IterDataPipe, MapDataPipe))
 
     def stats(self, reset: bool = False) -> dict[str, Any]:
         """What this loader has measured since it was made, or since ``reset=True``.

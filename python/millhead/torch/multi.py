@@ -134,10 +134,9 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         finally:
             os.close(trainer)
         self._stats.starts += 1
-        self._stats.start_seconds += time.perf_counter() - began
-        self._advise_to_persist()
+        self._advise_to_persist(time.perf_counter() - began)
 
-    def _advise_to_persist(self) -> None:
+    def _advise_to_persist(self, seconds: float) -> None:
         stats = self._stats
         if (
             stats.start == "fork"
@@ -146,12 +145,10 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             or stats.starts < 2
         ):
             return
-        each = stats.start_seconds / stats.starts
         advise(
             "restarts",
-            f"starting {self._num_workers} workers takes {each:.2f} s in every epoch "
-            f"(start: {stats.start}, {stats.starts} times so far): persistent_workers=True keeps "
-            "them",
+            f"starting {self._num_workers} workers took {seconds:.2f} s for this epoch, and will for "
+            f"every other (start: {stats.start}): persistent_workers=True keeps them",
         )
 
     def _plan(self, number: int, trainer: int, affinity: frozenset[int] | None) -> WorkerPlan:

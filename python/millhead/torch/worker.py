@@ -135,7 +135,12 @@ class _Worker:
         self.initialised = True
 
     def draw(self, iterator: Any, first: int, count: int) -> list[Any]:
-        return self.station.draw(iterator, count)
+        try:
+            return self.station.draw(iterator, count)
+        except Exception:
+            assert self.stream is not None
+            self.stream.raised(self.station.offset())
+            raise
 
     def fetch(self, index: Any) -> Any:
         if self.stream is not None:
@@ -177,9 +182,14 @@ class _Worker:
         if batch is NotImplemented:
             samples = self.fetch(index)
             self.stage = "collating"
-            if self.default_collate and self.station.collate(samples):
-                return
-            batch = self.job.collate_fn(samples)
+            if self.default_collate:
+                if self.station.collate(samples):
+                    return
+                # No slot, perhaps: then into memory of our own. Torch's collate in a worker takes
+                # /dev/shm, which may be small.
+                batch = _core.collate(samples)
+            if batch is NotImplemented:
+                batch = self.job.collate_fn(samples)
             del samples
         if not self.station.send_batch(batch):
             self.station.send(False, _general.dumps(batch))
@@ -207,8 +217,8 @@ class _Worker:
         if not numbers:
             return f"{self.stage} a batch"
         offset = self.station.offset() if self.plan.auto_collation else 0
-        if self.plan.iterable and self.stage == "sample" and offset < len(numbers):
-            return f"item {numbers[offset]!r} of worker {self.plan.number}'s iterator"
+        if self.stream is not None and self.stage == "sample":
+            return f"item {self.stream.failed} of worker {self.plan.number}'s iterator"
         if self.stage == "sample" and offset < len(numbers):
             return f"sample index {numbers[offset]!r} (number {offset} of {len(numbers)})"
         some = ", ".join(repr(number) for number in numbers[:8])

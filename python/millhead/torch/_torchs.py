@@ -1,0 +1,46 @@
+"""Torch's own iterators, counted: for what millhead leaves to torch, and where it has no C core."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data.dataloader import (
+    _BaseDataLoaderIter,
+    _MultiProcessingDataLoaderIter,
+    _SingleProcessDataLoaderIter,
+)
+
+if TYPE_CHECKING:
+    from millhead.torch.loader import DataLoader
+
+
+class _TorchCounted(_BaseDataLoaderIter):
+    """Torch's own iterator, counted."""
+
+    _millhead_loader: weakref.ref[DataLoader[Any]]
+
+    def __next__(self) -> Any:
+        data = super().__next__()
+        loader = self._millhead_loader()
+        if loader is not None:
+            loader._stats.batch("torch", 1)
+        return data
+
+
+class TorchSingleIter(_TorchCounted, _SingleProcessDataLoaderIter):
+    """Torch's iterator without workers."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._millhead_loader = weakref.ref(loader)
+        super().__init__(loader)
+        self._profile_name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+class TorchMultiIter(_TorchCounted, _MultiProcessingDataLoaderIter):
+    """Torch's iterator with workers."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._millhead_loader = weakref.ref(loader)
+        super().__init__(loader)
+        self._profile_name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
