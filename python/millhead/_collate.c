@@ -112,6 +112,16 @@ static PyObject *stack(const mh_sink *sink, items samples, Py_ssize_t count, PyO
     return stacked;
 }
 
+/* In a worker torch stacks into memory made for the type of the first tensor. */
+static PyObject *stack_into_new(mh_sink *sink, items samples, Py_ssize_t count, mh_leaf *leaf)
+{
+    uint8_t *data;
+    PyObject *out = mh_tensor_is_plain(samples[0]) ? mh_leaf_memory(sink, leaf, &data) : NULL;
+    PyObject *stacked = out ? stack(sink, samples, count, out) : NULL;
+    Py_XDECREF(out);
+    return stacked ? stacked : decline(sink);
+}
+
 /* torch.stack does the copying: it knows conjugate and negative views, strides, mixed types and
  * gradients, and with out= it does in our slot exactly what torch's workers do in shared memory. */
 static PyObject *collate_tensors(mh_sink *sink, items samples, Py_ssize_t count)
@@ -123,16 +133,20 @@ static PyObject *collate_tensors(mh_sink *sink, items samples, Py_ssize_t count)
         !mh_tensor_read(module, samples[0], &view) || view.device_type != MH_DLPACK_CPU ||
         view.type_lanes != 1 || view.ndim >= MH_LEAF_DIMS)
         return decline(sink);
+    if (!view.data && sink->in_worker)
+        return decline(sink); /* without elements, or without memory: torch knows which */
     mh_leaf leaf = {.type_code = view.type_code,
                     .type_bits = view.type_bits,
                     .dims = (uint16_t)(view.ndim + 1),
                     .shape = {count}};
     for (int i = 0; i < view.ndim; i++)
         leaf.shape[i + 1] = view.shape[i];
-    if (!sink->slot) {
+    if (!sink->slot && !sink->in_worker) {
         PyObject *stacked = stack(sink, samples, count, NULL);
         return stacked ? stacked : decline(sink);
     }
+    if (!sink->slot)
+        return stack_into_new(sink, samples, count, &leaf);
     mh_error err;
     PyObject *result = mh_leaf_memory(sink, &leaf, &data);
     if (!result)

@@ -271,6 +271,15 @@ static PyObject *core_collate(PyObject *self, PyObject *samples)
     return batch;
 }
 
+static PyObject *core_collate_in_worker(PyObject *self, PyObject *samples)
+{
+    mh_sink sink = {.module = PyModule_GetState(self), .in_worker = true};
+    PyObject *batch = mh_collate(&sink, samples);
+    if (!batch && sink.declined && !PyErr_Occurred())
+        Py_RETURN_NOTIMPLEMENTED;
+    return batch;
+}
+
 static PyObject *core_gather(PyObject *self, PyObject *arguments)
 {
     mh_sink sink = {.module = PyModule_GetState(self)};
@@ -410,6 +419,8 @@ static PyMethodDef core_functions[] = {
      "gather(columns, indices): the batch of those rows, or NotImplemented."},
     {"collate", core_collate, METH_O,
      "default_collate of a list of samples, or NotImplemented where torch must do it."},
+    {"collate_in_worker", core_collate_in_worker, METH_O,
+     "The same as torch's collates in a worker, where tensors take the first one's type."},
     {"load", (PyCFunction)(void (*)(void))core_load, METH_FASTCALL,
      "load(sampler, dataset, index_out, samples, meter): the next batch, or NotImplemented where "
      "the caller must fetch or collate."},

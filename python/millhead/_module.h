@@ -116,6 +116,8 @@ typedef struct mh_sink {
     uint32_t leaf_count;
     uint64_t copied_bytes;
     bool declined; /* not for us: let torch's own code do it */
+    bool
+        in_worker; /* tensors are stacked into one of the first one's type, as in torch's workers */
     /* set by mh_collate: the list the samples came in, and what it holds */
     PyObject *list;
     PyObject *const *items;

@@ -54,10 +54,10 @@ def check_room(size: int) -> None:
         )
 
 
-def missing_memory(workers: int, each: int, batches: int) -> str | None:
+def missing_memory(workers: int, each: int) -> str | None:
     """Words about the memory that starting workers would need and that is not there."""
     available = _core.memory()[1]
-    needed = workers * each + batches
+    needed = workers * each
     if needed <= available:
         return None
     return (

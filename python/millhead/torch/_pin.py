@@ -24,6 +24,17 @@ _SLICE_NS = 100_000_000
 Taken = tuple[int, Any, int]
 
 
+class Raised:
+    """An exception on its way to the consumer, as torch wraps those of workers."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def reraise(self) -> None:
+        """Raise it."""
+        raise self.error
+
+
 class Pinner:
     """Stands between a channel and its consumer: the same ``take`` and ``ready``, pinned.
 
@@ -116,7 +127,10 @@ class Pinner:
         unpack = self._unpack()
         if unpack is None:
             return None  # nobody is there to take it
-        payload = unpack(kind, payload)
+        try:
+            payload = unpack(kind, payload)
+        except Exception as error:  # noqa: BLE001 - the consumer's, in its place
+            return _core.ERROR, Raised(error), samples
         del unpack
         if kind in (_core.SLOT, _core.GENERAL):
             try:

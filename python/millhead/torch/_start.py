@@ -25,9 +25,12 @@ _CLEAN_CONTEXTS = (mp_context.SpawnContext, mp_context.ForkServerContext)
 
 
 def start_workers(
-    engine: Engine, context: Any, job: Job, plans: list[WorkerPlan]
+    engine: Engine, context: Any, job: Job, plans: list[WorkerPlan], timeout: float
 ) -> tuple[str, list[Worker]]:
-    """Start a worker for each plan: how, as ``stats()["start"]`` names it, and their handles."""
+    """Start a worker for each plan: how, as ``stats()["start"]`` names it, and their handles.
+
+    ``timeout``: most seconds that unpickling the job may take; 0: any number.
+    """
     if context is None:
         context = torch.multiprocessing
     method = str(context.get_start_method())
@@ -37,9 +40,9 @@ def start_workers(
         or type(context) in (*_CLEAN_CONTEXTS, mp_context.DefaultContext)
     )
     if clean and engine.no_template is None:
-        _warn_of_memory(engine, len(plans), FORKED_BYTES)
+        _warn_of_memory(len(plans), FORKED_BYTES)
         try:
-            return "template", _from_template(engine, job, plans)
+            return "template", _from_template(engine, job, plans, timeout)
         except UnusableError as error:
             engine.no_template = str(error)
             advise(
@@ -48,20 +51,21 @@ def start_workers(
                 "that opens files and starts threads only when asked for a sample starts faster",
             )
     else:
-        _warn_of_memory(engine, len(plans), FORKED_BYTES if method == "fork" else SPAWNED_BYTES)
+        _warn_of_memory(len(plans), FORKED_BYTES if method == "fork" else SPAWNED_BYTES)
     if method == "fork":
         prepare_to_fork()
     return method, _one_by_one(context, job, plans)
 
 
-def _warn_of_memory(engine: Engine, workers: int, each: int) -> None:
-    batches = 0 if engine.schema is None else engine.schema.slot_bytes * engine.under_way
-    text = missing_memory(workers, each, max(0, batches - engine.pool.stats()["bytes"]))
+def _warn_of_memory(workers: int, each: int) -> None:
+    text = missing_memory(workers, each)
     if text is not None:
         advise("little-memory", text)
 
 
-def _from_template(engine: Engine, job: Job, plans: list[WorkerPlan]) -> list[Worker]:
+def _from_template(
+    engine: Engine, job: Job, plans: list[WorkerPlan], timeout: float
+) -> list[Worker]:
     reap_retired()
     template = engine.template
     if template is not None:
@@ -72,7 +76,7 @@ def _from_template(engine: Engine, job: Job, plans: list[WorkerPlan]) -> list[Wo
             engine.template = None
             template.close()
     if engine.template is None:
-        engine.template = Template(job)
+        engine.template = Template(job, timeout)
     try:
         return engine.template.start(plans)
     except BaseException:

@@ -30,6 +30,9 @@ else:
             """Forget everything."""
 
 
+#: Without a timeout a loader waits for ever; after this long it says for what.
+SAY_AFTER_S = 60.0
+
 _advised: set[str] = set()
 
 

@@ -31,6 +31,7 @@ from typing import Any
 
 from millhead import _core
 from millhead.torch._parcel import ArrivedParcel, Parcel, surroundings
+from millhead.torch._stats import SAY_AFTER_S, advise
 from millhead.torch._workers import Descriptor, Worker, describe_exit, start_process
 from millhead.torch.worker import Job, WorkerPlan, prepare_to_fork, run
 
@@ -104,7 +105,7 @@ class TemplateWorker(Worker):
 class Template:
     """The trainer's side."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, timeout: float) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._statuses: dict[int, int | None] = {}  # by pid; None: still running
@@ -116,7 +117,7 @@ class Template:
         try:
             with theirs:
                 self._start(parcel, theirs)
-            self._await_ready()
+            self._await_ready(timeout)
         except BaseException:
             self.close()
             raise
@@ -159,7 +160,21 @@ class Template:
         # What it inherits is not the user's: it looks for descriptors that are.
         self._line.send(pickle.dumps(list(getattr(process._popen, "_fds", ()))))  # type: ignore[attr-defined]
 
-    def _await_ready(self) -> None:
+    def _await_ready(self, timeout: float) -> None:
+        began = time.monotonic()
+        while not _readable([self._line.fileno(), self._process.sentinel], 0.1):
+            seconds = time.monotonic() - began
+            if 0 < timeout < seconds:
+                raise RuntimeError(
+                    f"DataLoader timed out after {timeout} seconds: the dataset is still being "
+                    f"unpickled for the workers (pid {self.pid})"
+                )
+            if seconds > SAY_AFTER_S:
+                advise(
+                    "long-unpickling",
+                    f"no worker after {SAY_AFTER_S:.0f} s (pid {self.pid} still unpickles the "
+                    "dataset): still waiting; set timeout= to raise instead",
+                )
         message, _ = self._await_message()
         if message is None:
             self._process.join(1.0)
@@ -171,22 +186,24 @@ class Template:
     def start(self, plans: list[WorkerPlan]) -> list[Worker]:
         """Fork a worker for each plan, in order."""
         workers: list[Worker] = []
-        with self._lock:
-            try:
+        try:
+            with self._lock:
                 for plan in plans:
                     fds = [descriptor.fd for descriptor in plan.descriptors]
                     small = dataclasses.replace(plan, descriptors=())
                     socket.send_fds(self._line, [pickle.dumps(("start", small))], fds)
                 while len(workers) < len(plans):
                     workers.append(self._started())
-            except BaseException as error:
-                for worker in workers:
-                    worker.kill()
-                    worker.close()
-                self.close()  # answers still to come would be taken for those to later questions
-                if isinstance(error, OSError):
-                    raise UnusableError(f"the template is gone: {error}") from error
-                raise
+        except BaseException as error:
+            # Answers still to come would be taken for those to later questions, and workers that
+            # nobody knows of yet would stay: end the template and all that it started.
+            self.kill()
+            for worker in workers:
+                worker.kill()
+                worker.close()
+            if isinstance(error, OSError):
+                raise UnusableError(f"the template is gone: {error}") from error
+            raise
         return workers
 
     def _started(self) -> Worker:
@@ -243,15 +260,21 @@ class Template:
             return
         with contextlib.suppress(OSError):
             self._line.send(pickle.dumps(("end",)))
-        if any(status is None for status in self._statuses.values()):
+        if self._process.is_alive() and None in self._statuses.values():
             _retired.append(self)
         else:
-            self.reap(1.0)
+            self.reap(1.0, force=True)
 
-    def reap(self, patience: float) -> bool:
+    def kill(self) -> None:
+        """End the template now. Workers it has just started end when their channel is stopped."""
+        if self._pid == os.getpid() and self._line.fileno() >= 0 and self._process is not None:
+            self._process.kill()
+            self.reap(1.0, force=True)
+
+    def reap(self, patience: float, force: bool) -> bool:
         """Whether the closed template is gone, waited for and forgotten."""
         self._process.join(patience)
-        if self._process.is_alive() and patience > 0:
+        if self._process.is_alive() and force:
             self._process.kill()
             self._process.join(1.0)
         if self._process.is_alive():
@@ -267,10 +290,10 @@ class Template:
 _retired: list[Template] = []
 
 
-def reap_retired(patience: float = 0.0) -> None:
+def reap_retired(patience: float = 0.0, force: bool = False) -> None:
     """Forget templates that have ended since they were closed."""
     for template in list(_retired):
-        if template._pid != os.getpid() or template.reap(patience):
+        if template._pid != os.getpid() or template.reap(patience, force):
             _retired.remove(template)
 
 

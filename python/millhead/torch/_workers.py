@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing.process
 import os
 import signal
@@ -186,8 +187,9 @@ class ChildWorker(Worker):
 
     def send_signal(self, number: int) -> None:
         """Send the process a signal; nothing once it has ended."""
-        if self.is_alive():  # not waited for yet, so the number is still its own
-            os.kill(self.pid, number)
+        if self.is_alive():  # not waited for, so the number is its own - unless the user waited
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def close(self) -> None:
         """Give up the descriptors of an ended process; what is known of it stays."""

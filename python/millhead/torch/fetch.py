@@ -14,6 +14,7 @@ except ImportError:
     _Array = None  # type: ignore[assignment,misc]
 
 _TENSOR_DATASET_ITEM = TensorDataset.__getitem__
+_SUBSET_ITEM, _SUBSET_ITEMS = Subset.__getitem__, Subset.__getitems__
 
 
 def as_list(index: Any) -> list[Any]:
@@ -26,6 +27,16 @@ def length(samples: Any) -> int:
     return len(samples) if hasattr(samples, "__len__") else 1
 
 
+def is_plain_subset(dataset: Any) -> bool:
+    """Whether a Subset does nothing but choose: neither its class nor the object is altered."""
+    return (
+        type(dataset) is Subset
+        and Subset.__getitem__ is _SUBSET_ITEM
+        and Subset.__getitems__ is _SUBSET_ITEMS
+        and "__getitems__" not in vars(dataset)
+    )
+
+
 def fetches_together(dataset: Any) -> bool:
     """Whether a batch is fetched by one ``__getitems__``.
 
@@ -34,14 +45,14 @@ def fetches_together(dataset: Any) -> bool:
     """
     if not getattr(dataset, "__getitems__", None):
         return False
-    if type(dataset) is Subset:
+    if is_plain_subset(dataset):
         return callable(getattr(dataset.dataset, "__getitems__", None))
     return True
 
 
 def within(dataset: Any, numbers: list[Any]) -> tuple[Any, list[Any]]:
     """A Subset's own dataset and indices in it; any other dataset as it is."""
-    if type(dataset) is Subset:
+    if is_plain_subset(dataset):
         return dataset.dataset, [dataset.indices[number] for number in numbers]
     return dataset, numbers
 
@@ -51,13 +62,14 @@ def columns_of(dataset: Any) -> Any:
     or a tensor or array that is the dataset. None for a dataset with code of its own."""
     kind = type(dataset)
     if kind is TensorDataset:
-        return dataset.tensors if kind.__getitem__ is _TENSOR_DATASET_ITEM else None
+        plain = kind.__getitem__ is _TENSOR_DATASET_ITEM and not hasattr(dataset, "__getitems__")
+        return dataset.tensors if plain else None
     return dataset if kind is Tensor or (_Array is not None and kind is _Array) else None
 
 
 def rows_of(dataset: Any, numbers: list[Any]) -> tuple[Any, list[Any]]:
     """The columns and rows to ``gather`` a batch from; (None, []) where that cannot be."""
-    if type(dataset) is Subset:
+    if is_plain_subset(dataset):
         columns = columns_of(dataset.dataset)
         if columns is None:
             return None, []

@@ -90,7 +90,7 @@ def _before_fork() -> None:
 def _close_at_exit() -> None:
     for engine in list(_engines):
         engine.close_template()
-    reap_retired(patience=0.5)
+    reap_retired(patience=0.5, force=True)
 
 
 if _no_core is None:

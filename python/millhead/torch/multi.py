@@ -25,7 +25,8 @@ from millhead.torch import _general
 from millhead.torch._limits import affinity_of_process, check_descriptors
 from millhead.torch._pin import Pinner
 from millhead.torch._start import start_workers
-from millhead.torch._stats import EpochLine, advise
+from millhead.torch._stats import SAY_AFTER_S, EpochLine, advise
+from millhead.torch._template import reap_retired
 from millhead.torch._workers import Descriptor, Worker, describe_exit, end_all, hint_for_exit
 from millhead.torch.fetch import length
 from millhead.torch.iterator import Profiled
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 SPARE_SLOTS = 3
 #: How long to wait for a result before looking at signals, workers and the clock.
 SLICE_NS = 100_000_000
-#: With no timeout a loader waits for ever; after this long it says for what.
-SAY_AFTER_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             plans = [self._plan(number, trainer, affinity) for number in range(self._num_workers)]
             self._threads_at_start = len(os.listdir("/proc/self/task"))
             self._stats.start, started = start_workers(
-                self._engine, loader.multiprocessing_context, job, plans
+                self._engine, loader.multiprocessing_context, job, plans, self._timeout
             )
             self._workers.extend(started)
         finally:
@@ -455,6 +454,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         finally:
             self._channel.close()
             self._stacks.close()
+            reap_retired(patience=0.2)  # perhaps these were the last workers of one
             _live.discard(self)
 
 

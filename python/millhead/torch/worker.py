@@ -187,7 +187,7 @@ class _Worker:
                     return
                 # No slot, perhaps: then into memory of our own. Torch's collate in a worker takes
                 # /dev/shm, which may be small.
-                batch = _core.collate(samples)
+                batch = _core.collate_in_worker(samples)
             if batch is NotImplemented:
                 batch = self.job.collate_fn(samples)
             del samples
