@@ -322,6 +322,13 @@ static PyObject *station_gather(PyObject *object, PyObject *arguments)
     Py_RETURN_FALSE;
 }
 
+static PyObject *station_collating(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    mh_control_set_state(((station_object *)object)->control, MH_WORKER_COLLATING);
+    Py_RETURN_NONE;
+}
+
 static bool leaf_into_slot(void *context, const mh_dl_tensor *view)
 {
     mh_error err;
@@ -462,6 +469,7 @@ static PyMethodDef station_methods[] = {
     {"gather", station_gather, METH_VARARGS,
      "gather(columns, indices): send those rows of the columns; False where it cannot."},
     {"offset", station_offset, METH_NOARGS, "Which sample of the batch is or was being fetched."},
+    {"collating", station_collating, METH_NOARGS, "Say that the batch is being collated."},
     {"collate", station_collate, METH_O,
      "default_collate samples into the task's slot and send them; False where it cannot."},
     {"send_batch", station_send_batch, METH_O,

@@ -52,8 +52,8 @@ class Pinner:
         self._in_order = in_order
         self._unpack = unpack
         self._due: queue.SimpleQueue[int] = queue.SimpleQueue()  # workers, in the order of tasks
-        self._pinned: queue.SimpleQueue[tuple[int, Taken | BaseException]] = queue.SimpleQueue()
-        self._next: tuple[int, Taken | BaseException] | None = None
+        self._pinned: queue.SimpleQueue[tuple[int, Taken]] = queue.SimpleQueue()
+        self._next: tuple[int, Taken] | None = None
         self._stop = threading.Event()
         self._device = torch.accelerator.current_device_index()
         self._thread = threading.Thread(target=self._run, name="millhead-pin", daemon=True)
@@ -82,8 +82,6 @@ class Pinner:
         number, taken = self._next
         assert number == worker
         self._next = None
-        if isinstance(taken, BaseException):
-            raise taken
         return taken
 
     def close(self) -> None:
@@ -100,13 +98,13 @@ class Pinner:
                 worker = self._due.get(timeout=_SLICE_NS / 1e9)
             except queue.Empty:
                 continue
+            done: Taken | None
             try:
-                done: Taken | BaseException | None = None
                 if not self._in_order:
                     worker = self._any_ready()
                 done = self._pin(worker)
-            except BaseException as error:  # noqa: BLE001 - the consumer's to see
-                done = error
+            except BaseException as error:  # noqa: BLE001 - the consumer's to see, in its place
+                done = (_core.ERROR, Raised(error), 0)
             if done is not None:
                 self._pinned.put((worker, done))
 
@@ -127,10 +125,7 @@ class Pinner:
         unpack = self._unpack()
         if unpack is None:
             return None  # nobody is there to take it
-        try:
-            payload = unpack(kind, payload)
-        except Exception as error:  # noqa: BLE001 - the consumer's, in its place
-            return _core.ERROR, Raised(error), samples
+        payload = unpack(kind, payload)
         del unpack
         if kind in (_core.SLOT, _core.GENERAL):
             try:

@@ -399,6 +399,10 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             return f"{text}, {view['state']}, {what} {index!r}"
         with contextlib.suppress(Exception):  # an index of the user's own kind
             numbers = list(index)
+            if view["state"] != "fetching":
+                some = ", ".join(repr(number) for number in numbers[:8])
+                more = ", ..." if len(numbers) > 8 else ""
+                return f"{text}, {view['state']} the batch of {what} [{some}{more}]"
             index = numbers[offset]
         return f"{text}, {view['state']}, {what} {index!r} (number {offset} of its batch)"
 

@@ -189,6 +189,7 @@ class _Worker:
                 # /dev/shm, which may be small.
                 batch = _core.collate_in_worker(samples)
             if batch is NotImplemented:
+                self.station.collating()
                 batch = self.job.collate_fn(samples)
             del samples
         if not self.station.send_batch(batch):
