@@ -99,11 +99,19 @@ test: setup ## unit, command-line, Python and hygiene tests
 bench: setup ## benchmarks; results in bench/
 	@$(WITH_VENV); $(PY) bench/run.py $(ARGS)
 
-wheel: packages venv ## a wheel in dist/
+wheel: packages venv ## a portable wheel in dist/
 	$(call say,building a wheel)
-	@$(WITH_VENV); $(quiet) wheel $(PY) -m pip wheel --no-build-isolation --no-deps --no-index \
-		--disable-pip-version-check -w dist . -Cbuild-dir=build/wheel
+	@$(MAKE) -s portable-wheel
 	@ls dist/*.whl
+
+# The wheel alone, for tests/python/test_wheel.py too: made here, then marked by auditwheel with the
+# oldest glibc it runs with (and with anything that it is linked to besides put inside).
+DIST := dist
+portable-wheel:
+	@$(WITH_VENV); rm -rf "$(DIST)"/millhead-*.whl build/local-wheel; \
+	$(quiet) wheel $(PY) -m pip wheel --no-build-isolation --no-deps --no-index \
+		--disable-pip-version-check -w build/local-wheel . -Cbuild-dir=build/wheel; \
+	$(quiet) repair auditwheel repair -w "$(DIST)" build/local-wheel/*.whl
 
 format: setup ## rewrite the sources in the project's format
 	@$(WITH_VENV); $(LIST_FILES) '*.c' '*.h' | xargs -r clang-format -i
@@ -183,5 +191,5 @@ fuzz: setup packages-fuzz ## every target of tests/fuzz for FUZZ_SECONDS seconds
 clean: ## remove everything that was built, and .venv
 	rm -rf build dist .venv
 
-.PHONY: help packages venv setup build compile demo test bench wheel format check tidy asan tsan \
-	valgrind python-asan sabotage fuzz clean
+.PHONY: help packages venv setup build compile demo test bench wheel portable-wheel format check \
+	tidy asan tsan valgrind python-asan sabotage fuzz clean

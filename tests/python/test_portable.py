@@ -1,0 +1,130 @@
+"""Where there is no C core, the drop-in is torch's own loader, and says so once."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import millhead
+import pytest
+from millhead.torch import DataLoader
+
+# Torch is imported first: it is here as built for Linux, whatever the platform is called later.
+_PROGRAM = """
+import importlib.abc, inspect, json, os, sys, warnings
+import torch, torch.utils.data
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Multi
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter as Single
+
+sys.platform = sys.argv[1]
+
+class Refusal(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "millhead._core":
+            raise ImportError("undefined symbol: mh_gone")
+
+sys.meta_path.insert(0, Refusal())
+warnings.simplefilter("always")
+import millhead, millhead.torch
+from millhead.torch import DataLoader
+
+class Noisy(torch.utils.data.Dataset):
+    def __len__(self):
+        return 23
+    def __getitem__(self, i):
+        return torch.rand(3) + i, {"i": i, "name": str(i), "worker": os.getpid() != parent}
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        yield from range(7)
+
+parent = os.getpid()
+
+def batches(kind, dataset, workers, **options):
+    torch.manual_seed(5)
+    loader = kind(dataset, batch_size=4, num_workers=workers, **options)
+    found = [list(loader) for _ in range(2)]
+    return loader, [repr(found), torch.rand(1).item()]
+
+report = {"equal": [], "own": [], "stats": []}
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for dataset, options in ((Noisy(), {"shuffle": True}), (Stream(), {})):
+        for workers in (0, 2):
+            _, expected = batches(torch.utils.data.DataLoader, dataset, workers, **options)
+            loader, found = batches(DataLoader, dataset, workers, **options)
+            iterator = iter(loader)
+            report["equal"].append(expected == found)
+            report["own"].append(isinstance(iterator, Multi if workers else Single))
+            report["stats"].append(millhead.torch.stats(iterator))
+            del iterator
+    wanted = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
+    values = {n: p.default for n, p in wanted.items() if n not in ("self", "dataset")}
+    values.update(num_workers=2, prefetch_factor=3, persistent_workers=True, in_order=False,
+                  timeout=30, worker_init_fn=print, multiprocessing_context="fork",
+                  generator=torch.Generator(), dispatch="batch", memory="1GB")
+    everything = DataLoader(Noisy(), **values)
+    report["everything"] = sum(1 for _ in everything)
+    everything.stats(reset=True)
+    report["after_reset"] = everything.stats()["batches"]
+    everything._iterator._shutdown_workers()
+advice = [w for w in caught if issubclass(w.category, millhead.Advice)]
+report["advice"] = [str(w.message) for w in advice]
+report["at"] = [w.filename for w in advice]
+report["version"] = millhead.__version__
+report["error"] = [base.__name__ for base in millhead.Error.__mro__]
+report["modules"] = [name for name in sys.modules if name.startswith("millhead")]
+print(json.dumps(report))
+"""
+
+# The modules that need no C core; the engine's must not even be imported.
+_PORTABLE = {"millhead", "millhead.torch"} | {
+    f"millhead.torch.{name}" for name in ("_stats", "_torchs", "loader")
+}
+
+
+def _report(script: Path, platform: str) -> dict[str, Any]:
+    script.write_text(_PROGRAM)
+    done = subprocess.run(
+        [sys.executable, script, platform], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Exception ignored" not in done.stderr
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report
+
+
+@pytest.mark.parametrize("platform", ["darwin", "linux"])
+def test_torchs_own_iterators_serve_without_the_core(platform: str, tmp_path: Path) -> None:
+    script = tmp_path / "portable.py"
+    report = _report(script, platform)
+    assert report["equal"] == [True] * 4
+    assert report["own"] == [True] * 4
+    assert set(report["modules"]) == _PORTABLE
+    real = DataLoader([1]).stats()
+    # Each of two workers gives the whole stream.
+    for stats, workers, batches in zip(report["stats"], [0, 2, 0, 2], [12, 12, 4, 8], strict=True):
+        assert stats.keys() == real.keys()
+        assert stats["wait_ms"].keys() == real["wait_ms"].keys()
+        assert stats["path"] == "torch"
+        assert stats["workers"] == workers
+        assert stats["paths"] == {"slot": 0, "general": 0, "torch": batches}
+        assert stats["wait_ms"]["count"] == 0
+        assert stats["slowest"] == []
+    assert report["everything"] == 23
+    assert report["after_reset"] == 0
+    assert len(report["advice"]) == 1
+    assert report["at"] == [str(script)]
+    assert re.fullmatch(rf"millhead: .+ \({platform}\): \S.+", report["advice"][0])
+    if platform == "linux":  # there it should have loaded: why did it not
+        assert "undefined symbol: mh_gone" in report["advice"][0]
+        assert "reinstall" in report["advice"][0]
+    else:
+        assert "Linux" in report["advice"][0]
+        assert "mh_gone" not in report["advice"][0]
+    assert report["version"] == millhead.__version__
+    assert report["error"][:2] == ["Error", "RuntimeError"]
