@@ -3,39 +3,29 @@
 The runner starts ``python arms.py ARM DATA_DIR CELL`` in the arm's own environment and talks to it
 in JSON lines: commands on stdin, answers on the descriptor that was stdout (whatever libraries
 print goes to stderr). Between commands the process is blocked on the pipe and its workers are idle:
-a block is a number of whole epochs, and no loader works ahead of an epoch that has not begun.
+a block is a number of whole epochs or calls (see blocks.py), and no loader works ahead of an epoch
+that has not begun.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
 import random
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+import blocks
 import numpy as np
 import workloads
+from blocks import Arm
 from workloads import Cell
 
-BIG_PARITY_BATCHES = 8  # of large batches only so many are fingerprinted
 SEED = 7
-
-
-class Arm(Protocol):
-    """What the command loop needs of an arm."""
-
-    def epoch(self) -> Iterable[Any]:
-        """The batches of one epoch."""
-
-    def stats(self, reset: bool) -> dict[str, Any]:
-        """What the loader says about itself."""
 
 
 class TorchLike:
@@ -46,24 +36,59 @@ class TorchLike:
 
         torch.set_num_threads(1)
         random.seed(SEED)
-        self._own_stats = hasattr(make, "stats")
-        self._loader = make(
-            workloads.dataset(cell, data_dir, tensors=True),
+        self._make, self._cell = make, cell
+        self._dataset = workloads.dataset(cell, data_dir, tensors=True)
+        self._loader = self.loader(cell.workers)
+
+    def loader(self, workers: int) -> Any:
+        """A loader over the dataset; its workers start when it is iterated."""
+        import torch
+
+        cell = self._cell
+        extra: dict[str, Any] = {} if cell.in_order else {"in_order": False}
+        if cell.block == "memory":
+            extra["worker_init_fn"] = workloads.read_whole_list
+        return self._make(
+            self._dataset,
             batch_size=cell.batch_size,
             shuffle=cell.shuffle,
-            num_workers=cell.workers,
-            persistent_workers=cell.workers > 0,
+            sampler=workloads.sampler(cell),
+            num_workers=workers,
+            persistent_workers=workers > 0 and cell.persistent,
+            prefetch_factor=cell.prefetch,
+            multiprocessing_context=cell.start,
             generator=torch.Generator().manual_seed(SEED),
+            **extra,
         )
 
     def epoch(self) -> Iterable[Any]:
-        return self._loader
+        found: Iterable[Any] = self._loader
+        return found
 
     def stats(self, reset: bool) -> dict[str, Any]:
-        if not self._own_stats:
+        if not hasattr(self._make, "stats"):
             return {"path": "torch"}
         found = self._loader.stats(reset=reset)
-        return {key: found[key] for key in ("path", "paths", "batches", "bytes_pickled")}
+        return {key: found[key] for key in ("path", "paths", "start", "batches", "bytes_pickled")}
+
+
+class IndexSelect:
+    """``index_select`` of a batch's rows by a tensor made beforehand: the goal, not a loader."""
+
+    def __init__(self, cell: Cell, data_dir: Path) -> None:
+        import torch
+        from torch.utils.data import BatchSampler, SequentialSampler
+
+        torch.set_num_threads(1)
+        (self._rows,) = workloads.dataset(cell, data_dir, tensors=True).tensors
+        order = BatchSampler(SequentialSampler(self._rows), cell.batch_size, drop_last=False)
+        self._indices = [torch.tensor(numbers) for numbers in order]
+
+    def epoch(self) -> Iterator[Any]:
+        return ([self._rows.index_select(0, index)] for index in self._indices)
+
+    def stats(self, reset: bool) -> dict[str, Any]:
+        return {"path": "index_select"}
 
 
 class Spdl:
@@ -84,7 +109,7 @@ class Spdl:
         return (range(start, min(start + size, end)) for start in range(0, end, size))
 
     def epoch(self) -> Iterator[Any]:
-        from spdl.pipeline import PipelineBuilder
+        from spdl.pipeline import PipelineBuilder  # type: ignore[import-not-found]
 
         threads = self._cell.workers
         builder = PipelineBuilder().add_source(self._indices())
@@ -102,7 +127,7 @@ class Grain:
 
     def __init__(self, cell: Cell, data_dir: Path) -> None:
         logging.getLogger("absl").setLevel(logging.ERROR)  # it misses jax and says so
-        import grain
+        import grain  # type: ignore[import-not-found]
 
         source = grain.MapDataset.source(workloads.dataset(cell, data_dir, tensors=False))
         options = grain.ReadOptions(
@@ -111,7 +136,8 @@ class Grain:
         self._loader = source.batch(cell.batch_size).to_iter_dataset(options)
 
     def epoch(self) -> Iterable[Any]:
-        return self._loader
+        found: Iterable[Any] = self._loader
+        return found
 
     def stats(self, reset: bool) -> dict[str, Any]:
         return {"path": "grain"}
@@ -123,6 +149,8 @@ def unsuitable(arm: str, cell: Cell) -> str | None:
         return "not applicable: makes NumPy batches from NumPy samples in order"
     if arm == "spdl" and cell.workers == 0:
         return "not applicable: always runs in threads"
+    if arm == "index_select" and cell.workers:
+        return "not applicable: has no workers"
     return None
 
 
@@ -132,6 +160,8 @@ def build(arm: str, cell: Cell, data_dir: Path) -> Arm:
         return Spdl(cell, data_dir)
     if arm == "grain":
         return Grain(cell, data_dir)
+    if arm == "index_select":
+        return IndexSelect(cell, data_dir)
     return TorchLike(loader_class(arm), cell, data_dir)
 
 
@@ -142,7 +172,9 @@ def loader_class(arm: str) -> Any:
 
         return millhead.torch.DataLoader
     if arm == "torchdata":
-        from torchdata.stateful_dataloader import StatefulDataLoader
+        from torchdata.stateful_dataloader import (  # type: ignore[import-not-found]
+            StatefulDataLoader,
+        )
 
         return StatefulDataLoader
     from torch.utils.data import DataLoader
@@ -150,46 +182,14 @@ def loader_class(arm: str) -> Any:
     return DataLoader
 
 
-def digest(batch: Any) -> str:
-    """A fingerprint of types, dtypes, shapes and values."""
-    if isinstance(batch, (list, tuple)):
-        return f"{type(batch).__name__}[{','.join(digest(item) for item in batch)}]"
-    if isinstance(batch, dict):
-        return f"dict[{','.join(f'{key}={digest(item)}' for key, item in batch.items())}]"
-    if hasattr(batch, "dtype"):
-        values = hashlib.sha256(np.ascontiguousarray(batch).tobytes()).hexdigest()[:32]
-        return f"{type(batch).__name__}:{batch.dtype}:{tuple(batch.shape)}:{values}"
-    return repr(batch)
-
-
-def run_parity(arm: Arm, cell: Cell) -> dict[str, Any]:
-    """Fingerprint the batches of an epoch."""
-    most = BIG_PARITY_BATCHES if cell.kind == "big" else cell.batches
-    return {"digests": [digest(b) if i < most else "" for i, b in enumerate(arm.epoch())]}
-
-
-def run_block(arm: Arm, cell: Cell, seconds: float) -> dict[str, Any]:
-    """Iterate whole epochs until the block is long enough."""
-    epochs, batches, elapsed = 0, 0, 0.0
-    start = time.perf_counter()
-    while elapsed < seconds:
-        for _ in arm.epoch():
-            batches += 1
-        epochs += 1
-        elapsed = time.perf_counter() - start
-    if batches != epochs * cell.batches:
-        raise RuntimeError(f"{batches} batches in {epochs} epochs of {cell.batches}")
-    return {"seconds": elapsed, "samples": epochs * cell.epoch_samples}
-
-
 def serve(arm: Arm, cell: Cell, answers: Any) -> None:
     """Answer commands until stdin ends."""
     for line in sys.stdin:
         command = json.loads(line)
         if command["do"] == "parity":
-            answer = run_parity(arm, cell)
+            answer = blocks.parity(arm, cell)
         elif command["do"] == "block":
-            answer = run_block(arm, cell, command["seconds"])
+            answer = blocks.run(arm, cell, command["seconds"])
         else:
             answer = arm.stats(command["reset"])
         print(json.dumps(answer), file=answers, flush=True)

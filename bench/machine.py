@@ -1,4 +1,4 @@
-"""What the operating system knows: processor time of a session, steal, and the machine's name."""
+"""What the operating system knows: a session's processor time and memory, steal, the machine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -25,22 +26,33 @@ def session_pids(session: int) -> list[int]:
     for entry in PROC.iterdir():
         if not entry.name.isdigit():
             continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session:
+        fields = _stat(int(entry.name))
+        if fields and int(fields[3]) == session:
             found.append(int(entry.name))
     return found
 
 
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; none when the process has ended."""
+    try:
+        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
 def usage(session: int) -> Usage:
-    """What the processes of a session have used so far."""
+    """What the processes of a session have used so far, with the children they have waited for."""
     cpu_s, switches = 0.0, 0
     for pid in session_pids(session):
-        cpu_s += _cpu_seconds(pid)
+        cpu_s += _cpu_seconds(pid) + _cpu_seconds_of_ended(pid)
         switches += _involuntary_switches(pid)
     return Usage(cpu_s, switches)
+
+
+def _cpu_seconds_of_ended(pid: int) -> float:
+    """Processor time of a process's children that it has waited for, and of theirs."""
+    fields = _stat(pid)
+    return (int(fields[13]) + int(fields[14])) / TICKS_PER_S if fields else 0.0
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -61,6 +73,35 @@ def _involuntary_switches(pid: int) -> int:
     except OSError:
         pass
     return total
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory of a session in bytes (PSS: shared pages count by shares), descriptors, threads."""
+
+    pss: int
+    fds: int
+    threads: int
+
+    @classmethod
+    def of_session(cls, session: int) -> Memory:
+        """Add up smaps_rollup, descriptors and threads of all its processes."""
+        pss = fds = threads = 0
+        for pid in session_pids(session):
+            try:
+                pss += _pss(pid)
+                fds += len(os.listdir(PROC / str(pid) / "fd"))
+                threads += len(os.listdir(PROC / str(pid) / "task"))
+            except OSError:
+                continue  # it has ended
+        return cls(pss, fds, threads)
+
+
+def _pss(pid: int) -> int:
+    for line in (PROC / str(pid) / "smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 RESAMPLES = 4000
 STEAL_LIMIT = 0.01
@@ -15,17 +15,22 @@ HALF_WIDTH_LIMIT = 0.03
 
 @dataclass(frozen=True)
 class Block:
-    """One arm's block in one round."""
+    """One arm's block in one round.
 
-    seconds: float
+    ``samples`` and ``amount`` are samples or calls and seconds; for memory, workers and GB.
+    """
+
+    amount: float
     samples: int
     cpu_s: float
     switches: int
+    figures: dict[str, float] = field(default_factory=dict)
+    digests: tuple[str, ...] = ()
 
     @property
     def rate(self) -> float:
-        """Samples per second."""
-        return self.samples / self.seconds
+        """Samples per second, or what stands for that; more is better."""
+        return self.samples / self.amount
 
 
 @dataclass(frozen=True)
@@ -82,13 +87,13 @@ def spread(again: Ratio) -> float:
     return max(abs(again.low - 1), abs(again.high - 1))
 
 
-def verdict(ratio: Ratio, aa_spread: float | None) -> str:
+def verdict(ratio: Ratio, aa_spread: float | None, words: tuple[str, str]) -> str:
     """Read a ratio to torch in words. A difference under twice the A/A spread is none."""
     margin = 2 * (aa_spread or 0.0)
     if ratio.low > 1 and ratio.median > 1 + margin:
-        return "faster than torch"
+        return f"{words[0]} than torch"
     if ratio.high < 1 and ratio.median < 1 - margin:
-        return "slower than torch"
+        return f"{words[1]} than torch"
     if ratio.half_width > HALF_WIDTH_LIMIT:
         return "unsettled (interval wider than ±3 %)"
     return "equal to torch"

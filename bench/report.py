@@ -2,48 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ratios
-from ratios import Round
+from ratios import Block, Ratio, Round
 from workloads import Cell
 
 Row = dict[str, Any]
-COLUMNS = (
-    "workers", "arm", "samples/s", "ratio to torch", "95 %", "CPU µs/sample", "path",
-    "pickled B/batch", "batches against torch's", "reading",
-)  # fmt: skip
-# kind, workers, least ratio to torch, goal beyond it
-W11_GATES = (
-    ("int", 2, 8.0, 20.0),
-    ("array", 2, 8.0, 20.0),
-    ("tensor", 2, 8.0, 20.0),
-    ("int", 0, 2.0, None),
-    ("array", 0, 5.0, None),
-    ("tensor", 0, 1.5, None),
-    ("big", 2, 3.0, None),
+# What a rate counts: the headings of the rate and of processor time
+UNITS = {
+    "samples": ("samples/s", "CPU µs/sample"),
+    "calls": ("calls/s", "CPU µs/call"),
+    "workers": ("workers/GB", "CPU"),
+    "batches": ("batches/s", "CPU"),
+}
+# How a figure of a block is written
+FIGURES = {
+    "call_s": "{:.3g} s a call",
+    "first_batch_s": "first batch after {:.3g} s",
+    "mb_per_worker": "{:.1f} MB a worker",
+    "mb": "{:.0f} MB in all",
+    "mb_per_epoch": "{:+.3f} MB an epoch",
+    "fds": "{:.0f} fds",
+    "threads": "{:.0f} threads",
+    "before": "{:.0f} batches before the slow one",
+    "after": "{:.0f} after it",
+    "slow_s": "slow one after {:.2f} s",
+}
+CAPTIONS = {
+    "calls": "A call is `next(iter(loader))` and the end of its workers; calls/s is one over the"
+    " shortest time.",
+    "first": "calls/s is one over the seconds from `iter(loader)` to the first batch.",
+    "memory": "A worker is one more worker: the PSS of all processes of the arm with 4 workers,"
+    " less that with 1, divided by 3. Descriptors and threads are of all processes, 4 workers.",
+    "tail": "batches/s: until the slow batch came, that one included.",
+}
+# workload, kind, workers, least ratio to torch, goal beyond it
+RATIO_GATES = (
+    ("W11", "int", 2, 8.0, 20.0),
+    ("W11", "array", 2, 8.0, 20.0),
+    ("W11", "tensor", 2, 8.0, 20.0),
+    ("W11", "int", 0, 2.0, None),
+    ("W11", "array", 0, 5.0, None),
+    ("W11", "tensor", 0, 1.5, None),
+    ("W11", "big", 2, 3.0, None),
+    ("TD", "rows", 0, 10.0, None),
+    ("W12", "fork4", 4, 3.0, 5.0),
+    ("W12", "spawn4", 4, 10.0, None),
+    ("W12", "spawn4-cold", 4, 2.5, None),
+    ("W12", "list8spawn", 8, 5.0, None),
 )
 W1P_WORKERS = (0, 1, 2, 4)
-LEAST_ROUNDS = 5
+MEMORY_SHARE = 0.7  # of torch's, for a spawned worker
+FASTER = ("faster", "slower")
+DIFFERENT = "not met (batches differ from torch's)"
 TOO_NOISY = "too noisy: the limit is within the interval or twice the A/A spread"
-LEGEND = """samples/s: the highest rate of a round. Ratio: the median over rounds of the ratio to
-torch in the same round, with its bootstrap 95 % interval. A/A: how far the interval of torch
-against itself reaches from 1; a difference under twice that is none. CPU: the process and its
-workers, user and system. Only ratios carry over to another hour or machine.""".splitlines()
+LEGEND = """Rate: the highest of a round. Where seconds are measured it is calls per second, for memory
+workers per GB, so that a ratio above 1 is always better than torch. Ratio: the median over rounds
+of the ratio to torch in the same round, with its bootstrap 95 % interval. A/A: how far the interval
+of torch against itself reaches from 1; a difference under twice that is none. CPU: the process and
+its workers, user and system. Only ratios carry over to another hour or machine.""".splitlines()
 
 
 def empty_row(cell: Cell, arm: str, note: str) -> Row:
     """The row of an arm without figures: it is named with the reason, never dropped."""
     keys = (
         "rate", "ci95", "aa_spread", "cpu_us_per_sample", "path", "pickled_bytes_per_batch",
-        "rate_median", "gb_per_s", "parity", "rounds",
+        "rate_median", "gb_per_s", "parity", "rounds", "start",
     )  # fmt: skip
     return {
         "workload": cell.workload,
         "arm": arm,
         "settings": cell.settings(),
         "ratio_to": {},
+        "figures": {},
         **dict.fromkeys(keys),
         "verdict": "not measured",
         "note": note,
@@ -60,11 +94,15 @@ def row(cell: Cell, arm: str, kept: Sequence[Round], tried: int, parity: str, st
         "rate": rates[-1],
         "rate_median": rates[len(rates) // 2],
         "gb_per_s": rates[-1] * cell.bytes_per_sample / 1e9 if cell.bytes_per_sample else None,
-        "cpu_us_per_sample": 1e6 * sum(b.cpu_s for b in blocks) / sum(b.samples for b in blocks),
+        "figures": _figures(blocks),
         "parity": parity,
         "path": stats["path"],
+        "start": stats.get("start"),
         "verdict": "the baseline",
     }
+    if cell.timed:
+        samples = sum(block.samples for block in blocks)
+        filled["cpu_us_per_sample"] = 1e6 * sum(block.cpu_s for block in blocks) / samples
     if stats.get("batches"):
         filled["pickled_bytes_per_batch"] = stats["bytes_pickled"] / stats["batches"]
     present = kept[0].blocks
@@ -74,6 +112,14 @@ def row(cell: Cell, arm: str, kept: Sequence[Round], tried: int, parity: str, st
         others = [other for other in present if other not in ("millhead", "torch-again")]
         filled["ratio_to"] |= {o: ratios.compare(kept, arm, o).median for o in others}
     return filled
+
+
+def _figures(blocks: Sequence[Block]) -> dict[str, float]:
+    """The median over rounds of every figure; of batches held back, the most."""
+    found = {key: statistics.median(b.figures[key] for b in blocks) for key in blocks[0].figures}
+    if "after" in found:
+        found["after"] = max(block.figures["after"] for block in blocks)
+    return found
 
 
 def _compare(filled: Row, arm: str, kept: Sequence[Round]) -> None:
@@ -90,22 +136,61 @@ def _compare(filled: Row, arm: str, kept: Sequence[Round]) -> None:
     if arm == "torch-again" and aa_spread is not None:
         filled["verdict"] = f"A/A: spread ±{100 * aa_spread:.1f} %"
     else:
-        filled["verdict"] = ratios.verdict(ratio, aa_spread)
+        filled["verdict"] = _verdict(filled, arm, ratio)
+
+
+def _verdict(filled: Row, arm: str, ratio: Ratio) -> str:
+    """A row's ratio to torch in words."""
+    settings, kept = filled["settings"], filled["rounds"][0]
+    if arm == "index_select":
+        return "the goal, not a loader"
+    if settings["block"] == "tail":
+        return f"most held back: {filled['figures']['after']:.0f}"
+    if kept < settings["least_rounds"]:
+        return f"unsettled (rounds: {kept})"
+    words = ("less memory", "more memory") if settings["block"] == "memory" else FASTER
+    return ratios.verdict(ratio, filled["aa_spread"], words)
 
 
 def gates(rows: Sequence[Row]) -> list[Row]:
     """Every gate with its figure: met, not met or not measured."""
     found = []
-    for kind, workers, least, goal in W11_GATES:
-        row_ = _find(rows, "W11", kind, workers)
-        text = f"W11 {kind}, {workers} workers, at least {least:g}x torch"
+    for workload, kind, workers, least, goal in RATIO_GATES:
+        row_ = _find(rows, workload, kind, workers)
+        text = f"{workload} {kind}, {workers} workers, at least {least:g}x torch"
         found.append(_gate(text, row_, least, goal))
     for workers in W1P_WORKERS:
         row_ = _find(rows, "W1p", "pillow", workers)
-        least = 1 - min((row_ or {}).get("aa_spread") or 0.0, ratios.HALF_WIDTH_LIMIT)
         text = f"W1p pillow, {workers} workers, at most the A/A spread (and 3 %) below torch"
-        found.append(_gate(text, row_, least, None))
-    return found
+        found.append(_gate(text, row_, _no_worse(row_), None))
+    return [*found, *_memory_gates(rows), _tail_gate(_find(rows, "tail", "prefetch1", 2))]
+
+
+def _no_worse(row_: Row | None) -> float:
+    """The least ratio that is torch's own but for noise."""
+    return 1 - min((row_ or {}).get("aa_spread") or 0.0, ratios.HALF_WIDTH_LIMIT)
+
+
+def _memory_gates(rows: Sequence[Row]) -> Iterator[Row]:
+    """Memory of an extra worker; ratios are torch's MB over millhead's, so that more is better."""
+    forked, spawned = _find(rows, "W13", "fork", 4), _find(rows, "W13", "spawn", 4)
+    text = "W13 fork, memory of a worker at most the A/A spread (and 3 %) above torch's"
+    yield _gate(text, forked, _no_worse(forked), None)
+    text = f"W13 spawn, memory of a worker at most {MEMORY_SHARE:g} of torch's"
+    yield _gate(text, spawned, 1 / MEMORY_SHARE, None)
+
+
+def _tail_gate(row_: Row | None) -> Row:
+    """Whether a slow sample held any other batch back, in any round."""
+    text = "tail prefetch1, 2 workers, all other batches before the slow one"
+    filled: Row = {"gate": text, "least": None, "goal": None, "ratio": None, "ci95": None}
+    if row_ is None:
+        return filled | {"result": "not measured"}
+    held = int(row_["figures"]["after"])
+    result = f"not met ({held} came after it)" if held else "met"
+    if not str(row_["parity"]).startswith("equal"):
+        result = DIFFERENT
+    return filled | {"ratio": row_["ratio_to"]["torch"], "ci95": row_["ci95"], "result": result}
 
 
 def _find(rows: Sequence[Row], workload: str, kind: str, workers: int) -> Row | None:
@@ -126,9 +211,9 @@ def _gate(text: str, row_: Row | None, least: float, goal: float | None) -> Row:
     ratio, (low, high) = row_["ratio_to"]["torch"], row_["ci95"]
     result = "met" if ratio >= least else "not met"
     if not str(row_["parity"]).startswith("equal"):
-        result = "not met (batches differ from torch's)"
-    elif row_["rounds"][0] < LEAST_ROUNDS:
-        result = f"not measured (only {row_['rounds'][0]} quiet rounds)"
+        result = DIFFERENT
+    elif row_["rounds"][0] < row_["settings"]["least_rounds"]:
+        result = f"not measured (quiet rounds: {row_['rounds'][0]})"
     elif _too_noisy(row_, least):
         result = f"not measured ({TOO_NOISY})"
     elif low < least <= high:
@@ -159,15 +244,38 @@ def markdown(result: dict[str, Any]) -> str:
         "",
     ]
     for title, rows in _groups(result["rows"]).items():
-        lines += [f"## {title}", "", *_table(COLUMNS, [_row_cells(r) for r in rows]), ""]
+        lines += [f"## {title}", "", *_caption(rows[0]["settings"], result["header"]["rounds"])]
+        lines += [*_table(_columns(rows), [_row_cells(r, _has_figures(rows)) for r in rows]), ""]
     return "\n".join(lines)
+
+
+def _caption(settings: dict[str, Any], usual_rounds: int) -> list[str]:
+    """What the rate of a table counts and how many rounds it had; nothing for the usual."""
+    found = [CAPTIONS[settings["block"]]] if settings["block"] in CAPTIONS else []
+    if found or settings["rounds"] != usual_rounds:
+        how = ", every block in a new process of the arm" if settings["fresh"] else ""
+        found.append(f"Rounds: {settings['rounds']}{how}.")
+    return [" ".join(found), ""] if found else []
+
+
+def _has_figures(rows: Sequence[Row]) -> bool:
+    return any(r["figures"] for r in rows)
+
+
+def _columns(rows: Sequence[Row]) -> tuple[str, ...]:
+    rate, cpu = UNITS[rows[0]["settings"]["counts"]]
+    return (
+        "workers", "arm", rate, *(["figures"] if _has_figures(rows) else []), "ratio to torch",
+        "95 %", cpu, "path", "pickled B/batch", "batches against torch's", "reading",
+    )  # fmt: skip
 
 
 def _preamble(head: dict[str, Any]) -> list[str]:
     """Where the figures come from and how to read them."""
     versions = ", ".join(f"{arm} {number}" for arm, number in head["versions"].items())
     machine = f"{head['cpu']}, {head['allowed_cpus']} CPUs allowed, Linux {head['kernel']}"
-    how = f"{head['rounds']} interleaved rounds, order seed {head['seed']}"
+    rounds = f"Interleaved rounds: {head['rounds']} where the table does not say otherwise"
+    how = f"{rounds}; order seed {head['seed']}"
     lines = [
         f"{machine}, load {head['load_at_start']:.1f} at start.",
         f"Python {head['python']}; {versions}.",
@@ -194,26 +302,33 @@ def _gate_cells(gate: Row) -> tuple[str, ...]:
     return gate["gate"], ratio, _interval(gate["ci95"]), gate["result"]
 
 
-def _row_cells(r: Row) -> tuple[str, ...]:
+def _row_cells(r: Row, figures: bool) -> tuple[str, ...]:
     head = (str(r["settings"]["workers"]), r["arm"])
     if r["rate"] is None:
-        return (*head, *["-"] * (len(COLUMNS) - len(head) - 1), r["note"])
-    rate = f"{r['rate']:,.0f}"
-    if r["settings"]["kind"] == "big":
-        rate += f" ({r['gb_per_s']:.2f} GB/s)"
-    ratio = r["ratio_to"].get("torch")
-    pickled = r["pickled_bytes_per_batch"]
+        return (*head, *["-"] * (8 if figures else 7), r["note"])
+    ratio, pickled = r["ratio_to"].get("torch"), r["pickled_bytes_per_batch"]
+    shown = [", ".join(FIGURES[key].format(value) for key, value in r["figures"].items())]
     return (
         *head,
-        rate,
+        _rate(r),
+        *(shown if figures else []),
         "-" if ratio is None or r["arm"] == "torch" else f"{ratio:.2f}",
         _interval(r["ci95"]),
-        f"{r['cpu_us_per_sample']:,.{2 if r['cpu_us_per_sample'] < 100 else 0}f}",
-        r["path"],
+        _cpu(r["cpu_us_per_sample"]),
+        r["path"] if r["start"] in (None, "none") else f"{r['path']}, {r['start']}",
         "-" if pickled is None else f"{pickled:.0f}",
         r["parity"],
         r["verdict"] if len(set(r["rounds"])) == 1 else f"{r['verdict']}; {r['note']}",
     )
+
+
+def _rate(r: Row) -> str:
+    rate = f"{r['rate']:,.0f}" if r["rate"] >= 100 else f"{r['rate']:.3g}"
+    return f"{rate} ({r['gb_per_s']:.2f} GB/s)" if r["settings"]["kind"] == "big" else rate
+
+
+def _cpu(us: float | None) -> str:
+    return "-" if us is None else f"{us:,.{2 if us < 100 else 0}f}"
 
 
 def _interval(ci95: Sequence[float] | None) -> str:

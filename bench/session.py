@@ -19,8 +19,7 @@ from workloads import Cell
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 DATA = ROOT / "out" / "data"
-START_LIMIT_S, ANSWER_LIMIT_S = 120.0, 120.0
-ARMS = ("torch", "torch-again", "torchdata", "millhead", "spdl", "grain")
+START_LIMIT_S, ANSWER_LIMIT_S = 120.0, 300.0
 MODULES = {
     "torchdata": "torchdata.stateful_dataloader",
     "millhead": "millhead.torch",
@@ -102,10 +101,12 @@ class Session:
         answer = self.ask(do="block", seconds=seconds)
         after = machine.usage(self._process.pid)
         return Block(
-            answer["seconds"],
+            answer["amount"],
             answer["samples"],
             after.cpu_s - before.cpu_s,
             max(after.switches - before.switches, 0),
+            answer.get("figures", {}),
+            tuple(answer.get("digests", ())),
         )
 
     def _answer(self, limit_s: float) -> dict[str, Any]:
@@ -114,7 +115,8 @@ class Session:
         line = self._answers.readline()
         if not line:
             raise ArmFailed(f"{self.arm} ended (its message is on stderr)")
-        return json.loads(line)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def __enter__(self) -> Self:
         return self

@@ -11,8 +11,10 @@ import io
 import json
 import math
 import random
+import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,16 @@ BIG = 2 * 1024 * 1024  # float32 elements: 8 MB
 IMAGES = 320
 IMAGE_SEED = 20
 NUMPY_KINDS = ("int", "array", "big", "pillow")  # what peers without torch tensors can run
-WORKLOADS = ("W11", "W1p")
+WORKLOADS = ("W11", "W1p", "TD", "W12", "W13", "tail")
+LOADERS = ("torch", "torch-again", "torchdata", "millhead")
+THREADED = ("spdl", "grain")
+ARMS = (*LOADERS, *THREADED, "index_select")
+
+ROUNDS, QUICK_ROUNDS, LEAST_ROUNDS = 11, 5, 5
+SLOW_ROUNDS = 3  # of cells in which torch needs half a minute
+TABLE_ROWS, TABLE_COLUMNS = 1_000_000, 32
+ENTRIES, CLASSES = 1_280_000, 1000  # of a list like ImageNet's
+SLOW_INDEX, SLOW_S, USUAL_S = 5, 5.0, 0.01
 
 
 @dataclass(frozen=True)
@@ -40,11 +51,45 @@ class Cell:
     shuffle: bool = False
     gated: bool = True
     bytes_per_sample: int = 0
+    block: str = "epochs"  # or calls, first, memory, tail: the functions of blocks.py
+    start: str | None = None  # how workers start; None: as the loader likes
+    prefetch: int | None = None
+    fresh: bool = False  # every block in a new process of the arm
+    rounds: int = ROUNDS
+    least_rounds: int = LEAST_ROUNDS  # for a gate
 
     @property
     def title(self) -> str:
         """Short name for progress lines and tables."""
         return f"{self.workload} {self.kind}, {self.workers} workers"
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The arms that this workload is for."""
+        if self.workload in ("W11", "W1p"):
+            return (*LOADERS, *THREADED)
+        return (*LOADERS, "index_select") if self.workload == "TD" else LOADERS
+
+    @property
+    def counts(self) -> str:
+        """What the rate counts per second (workers: per GB)."""
+        names = {"epochs": "samples", "memory": "workers", "tail": "batches"}
+        return names.get(self.block, "calls")
+
+    @property
+    def timed(self) -> bool:
+        """Whether noise matters: seconds are what is judged."""
+        return self.block not in ("memory", "tail")
+
+    @property
+    def persistent(self) -> bool:
+        """Whether workers stay from epoch to epoch."""
+        return self.counts != "calls"
+
+    @property
+    def in_order(self) -> bool:
+        """Whether batches come in the sampler's order."""
+        return self.block != "tail"
 
     @property
     def batches(self) -> int:
@@ -65,6 +110,13 @@ class Cell:
             "epoch_samples": self.epoch_samples,
             "shuffle": self.shuffle,
             "gated": self.gated,
+            "block": self.block,
+            "counts": self.counts,
+            "start": self.start,
+            "prefetch": self.prefetch,
+            "fresh": self.fresh,
+            "rounds": self.rounds,
+            "least_rounds": self.least_rounds,
         }
 
     def dumps(self) -> str:
@@ -75,21 +127,28 @@ class Cell:
 def cells(names: Sequence[str], workers: Sequence[int], quick: bool) -> list[Cell]:
     """Expand names such as ``W11`` or ``W11:int`` to cells.
 
+    ``W12:spawn4`` names ``spawn4-cold`` too.
+
     Raises:
         ValueError: a name is unknown.
     """
+    makers = dict(zip(WORKLOADS, (_w11, _w1p, _td, _w12, _w13, _tail), strict=True))
     found: list[Cell] = []
     for name in names:
         workload, _, kind = name.partition(":")
-        if workload not in WORKLOADS:
+        if workload not in makers:
             raise ValueError(f"unknown workload {name!r}; known: {', '.join(WORKLOADS)}")
-        every = _w11(workers, quick) if workload == "W11" else _w1p(workers, quick)
-        chosen = [cell for cell in every if kind in ("", cell.kind)]
-        if not chosen:
+        every = list(makers[workload](workers, quick))
+        chosen = [cell for cell in every if kind in ("", cell.kind, cell.kind.partition("-")[0])]
+        if kind and not chosen:
             known = ", ".join(dict.fromkeys(cell.kind for cell in every))
             raise ValueError(f"unknown kind in {name!r}; {workload} has: {known}")
         found.extend(chosen)
-    return found
+    if not found:
+        raise ValueError(f"{', '.join(names)}: nothing to run with these worker counts")
+    return [
+        replace(cell, rounds=min(cell.rounds, QUICK_ROUNDS)) if quick else cell for cell in found
+    ]
 
 
 def _w11(workers: Sequence[int], quick: bool) -> Iterator[Cell]:
@@ -112,6 +171,51 @@ def _w1p(workers: Sequence[int], quick: bool) -> Iterator[Cell]:
     """Pillow decode, random crop and resize: the loader should not matter."""
     for count in workers:
         yield Cell("W1p", "pillow", count, 16, IMAGES // 2 if quick else IMAGES, 0.5)
+
+
+def _td(workers: Sequence[int], quick: bool) -> Iterator[Cell]:
+    """A TensorDataset: rows of one table in memory."""
+    rows = 2**17 if quick else TABLE_ROWS
+    for count in (w for w in (0, 2) if w in workers):
+        yield Cell(
+            "TD", "rows", count, 256, rows, 0.3 if quick else 0.5,
+            gated=count == 0, bytes_per_sample=4 * TABLE_COLUMNS,
+            rounds=LEAST_ROUNDS if count else ROUNDS,
+        )  # fmt: skip
+
+
+def _w12(_: Sequence[int], quick: bool) -> Iterator[Cell]:
+    """Start-up: ``next(iter(loader))``, workers that do not persist."""
+    small = Cell("W12", "fork4", 4, 32, 512, 0.5 if quick else 1.0, block="calls", start="fork")
+    few = SLOW_ROUNDS if quick else LEAST_ROUNDS
+    spawned = replace(
+        small, kind="spawn4", start="spawn", rounds=few, least_rounds=SLOW_ROUNDS, block_s=1.0
+    )
+    yield small
+    yield spawned
+    yield replace(spawned, kind="spawn4-cold", fresh=True, block_s=0.0)
+    yield Cell(
+        "W12", "list8spawn", 8, 256, ENTRIES, 0.0, block="first", start="spawn", fresh=True,
+        rounds=1 if quick else SLOW_ROUNDS, least_rounds=SLOW_ROUNDS,
+    )  # fmt: skip
+
+
+def _w13(_: Sequence[int], quick: bool) -> Iterator[Cell]:
+    """Memory of an extra worker over a long list."""
+    for start in ("fork", "spawn"):
+        yield Cell(
+            "W13", start, 4, 256, ENTRIES // 100, 0.0, block="memory", start=start, fresh=True,
+            rounds=1 if quick else SLOW_ROUNDS, least_rounds=SLOW_ROUNDS,
+        )  # fmt: skip
+
+
+def _tail(_: Sequence[int], quick: bool) -> Iterator[Cell]:
+    """One slow sample, any order. With prefetch 2 another batch waits in the slow worker."""
+    for prefetch in (1,) if quick else (1, 2):
+        yield Cell(
+            "tail", f"prefetch{prefetch}", 2, 4, 240, 0.0, gated=prefetch == 1, block="tail",
+            prefetch=prefetch, fresh=True, rounds=1 if quick else SLOW_ROUNDS, least_rounds=1,
+        )  # fmt: skip
 
 
 class Stored:
@@ -140,6 +244,50 @@ class Rows:
 
     def __getitem__(self, index: int) -> Any:
         return self.x[index]
+
+
+class Listed:
+    """Paths and labels in a list, as ImageFolder keeps them; nothing is opened."""
+
+    def __init__(self, length: int) -> None:
+        each = length // CLASSES
+        names = [f"n{1440764 + 13009 * k:08d}" for k in range(CLASSES)]
+        self.entries = [
+            (f"train/{name}/{name}_{10026 + 7 * n}.JPEG", label)
+            for label, name in enumerate(names)
+            for n in range(each)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        path, label = self.entries[index]
+        return zlib.crc32(path.encode()), label
+
+
+def read_whole_list(_: int) -> None:
+    """A worker_init_fn: touch every entry, as a few epochs would."""
+    from torch.utils.data import get_worker_info
+
+    info = get_worker_info()
+    assert info is not None and isinstance(info.dataset, Listed)
+    if sum(len(path) + label for path, label in info.dataset.entries) <= 0:
+        raise ValueError("the list is empty")
+
+
+class Sleeper:
+    """Samples that take a while, and one that takes long."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(SLOW_S if index == SLOW_INDEX else USUAL_S)
+        return index
 
 
 class Pictures:
@@ -178,9 +326,15 @@ def crop_box(width: int, height: int) -> tuple[int, int, int, int]:
 
 def dataset(cell: Cell, data_dir: Path, tensors: bool) -> Any:
     """Build the dataset of a cell; with tensors=False only for NUMPY_KINDS, without torch."""
+    if cell.workload == "TD":
+        return _table(cell.epoch_samples)
+    if cell.workload == "tail":
+        return Sleeper(cell.epoch_samples)
+    if cell.block in ("first", "memory"):
+        return Listed(ENTRIES)
     if cell.kind in ("int", "shuffle"):
         return Stored(range(1000, 1000 + DISTINCT), cell.epoch_samples)
-    if cell.kind == "array":
+    if cell.kind == "array" or cell.block == "calls":
         return Stored(_vectors(), cell.epoch_samples)
     if cell.kind == "tensor":
         import torch
@@ -197,6 +351,19 @@ def dataset(cell: Cell, data_dir: Path, tensors: bool) -> Any:
 
         return Pictures(files[: cell.epoch_samples], torch.from_numpy)
     return Pictures(files[: cell.epoch_samples], np.asarray)
+
+
+def sampler(cell: Cell) -> range | None:
+    """Which samples an epoch takes; None: all of them."""
+    return range(0, ENTRIES, ENTRIES // cell.epoch_samples) if cell.block == "memory" else None
+
+
+def _table(rows: int) -> Any:
+    import torch
+    from torch.utils.data import TensorDataset
+
+    generator = torch.Generator().manual_seed(12)
+    return TensorDataset(torch.rand(rows, TABLE_COLUMNS, generator=generator))
 
 
 def _vectors() -> list[np.ndarray]:
