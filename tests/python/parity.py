@@ -3,9 +3,10 @@
     python parity.py --cases 500 --seed 7 [--json] [--case K]
 
 Every case runs the same arguments and seeds through both classes and compares each batch (types,
-dtypes, shapes, strides, bytes), each exception (class, first line, position), ``len`` and the
-generators of the parent after every step. ``--case K`` runs one case alone, here, and prints it.
-The exit status is 1 when a case failed.
+dtypes, shapes, strides, bytes), each exception (class, first line, position), ``len``, what a lying
+``len`` is warned of and the generators of the parent after every step. Where ``in_order=False``
+leaves the order to the workers, the batches of an epoch are compared as a multiset. ``--case K``
+runs one case alone, here, and prints it. The exit status is 1 when a case failed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import gc
 import json
 import os
 import random
+import re
 import select
 import signal
 import subprocess
@@ -27,6 +29,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import parity_cases as pc
+import parity_data as pd
 import procs
 import torch
 from compare import describe, describe_error, difference, rng_states, seed_everything
@@ -42,7 +45,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 CASE_SECONDS = 90.0
 SPAWN_SHARE = 0.025
-STREAM_SHARE = 0.03
+STREAM_SHARE = 0.22
 STRIDES = True
 
 
@@ -70,6 +73,18 @@ class Case:
     extra: dict[str, Any]
     takes: tuple[int | None, ...]
     consumer: str
+    share: str = ""  # what each worker yields of a stream
+    subset: str = ""  # the type of a Subset's indices
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the dataset is an iterable one."""
+        return self.dataset in STREAMS
+
+    @property
+    def is_unordered(self) -> bool:
+        """Whether the workers' speed decides the order."""
+        return self.workers > 1 and not self.extra.get("in_order", True)
 
 
 @dataclass
@@ -102,7 +117,25 @@ SAMPLERS = {
     "range": 1,
     "failing": 1,
 }
+#: Samplers for rows in memory alone: other datasets here do not mind such indices.
+ROW_SAMPLERS = {**SAMPLERS, "from the end": 2, "too far": 2}
 BATCHES = ("batches", "batches of any type", "batches and empty ones", "batches eager")
+ROWS = ("tensor", "tensor subset", "tensor split", "rows", "subset of rows", "array rows")
+STREAMS = (*pd.STREAMS, "chain")
+CHANGING = ("sometimes", "stops")  # collate functions that count their calls
+DATASETS = {
+    "items": 9,
+    "many": 1,
+    "many as tuple": 1,
+    "subset": 1,
+    "concat": 1,
+    "split": 1,
+    "list": 1,
+    "subset of many": 1,
+    "subset of subset": 1,
+    **dict.fromkeys(pd.MANY, 0.4),
+    **dict.fromkeys(ROWS, 1),
+}
 
 
 def make_case(seed: int, number: int) -> Case:
@@ -115,40 +148,42 @@ def make_case(seed: int, number: int) -> Case:
     prefetch = rng.choice([1, 1, 2] if long else [1, 2, 3, 4, None]) if workers else None
     length = rng.randint(24, 60) if long else rng.randint(0, 24)
     batch_size = _draw_batch_size(rng, long)
-    sampler = rng.choices(list(SAMPLERS), list(SAMPLERS.values()))[0]
+    dataset = rng.choices(list(DATASETS), list(DATASETS.values()))[0]
+    samplers = ROW_SAMPLERS if dataset in ROWS else SAMPLERS
+    sampler = rng.choices(list(samplers), list(samplers.values()))[0]
     if sampler in BATCHES:
         batch_size = 1
     if sampler == "batches as indices":
         batch_size = None
-    others = ["many", "many as tuple", "tensor", "subset", "concat", "split", "list"]
-    dataset = rng.choice(["items"] * 8 + others)
     if rng.random() < 0.04:
         dataset = rng.choice(["reused", "reused array"])
     if rng.random() < 0.03:
         dataset, sampler = "keyed", "string indices"
-    tables = [pc.PLAIN, pc.ODD, pc.FRAGILE if workers else pc.FRAGILE | pc.UNSENDABLE]
-    table = rng.choices(tables, [76, 21, 3])[0]
-    kind = rng.choice(list(table))
+    kind = _draw_kind(rng, dataset, workers)
     collate = _draw_collate(rng, batch_size)
     errors: tuple[tuple[int, str], ...] = ()
-    if rng.random() < 0.15 and length and dataset != "list":
-        names = rng.choices(list(pc.RAISERS), k=rng.randint(1, 3))
-        errors = tuple((rng.randrange(length), name) for name in names)
+    if dataset not in ("list", *ROWS):
+        errors = _draw_errors(rng, length)
     if dataset.startswith("reused"):  # only a collate that copies makes these deterministic
         kind, collate, batch_size = "int", None, batch_size or 3
     if kind in pc.FRAGILE:
         collate, batch_size = None, batch_size or 2
-    if sampler == "batches as indices" and (batch_size is not None or dataset != "items"):
+    if dataset == "many as iterator" and collate == "list of samples":
+        collate = None  # an iterator has nothing to compare
+    if sampler == "batches as indices" and (
+        batch_size is not None or dataset not in ("items", *ROWS)
+    ):
         sampler = "sequential"
     start = _draw_start(rng) if workers else None
     persistent = bool(workers) and rng.random() < 0.45
-    return Case(
+    can_draw = dataset not in ("list", *ROWS) and kind not in pc.FRAGILE
+    case = Case(
         number=number,
         seed=seed,
         length=length,
         dataset=dataset,
         kind=kind,
-        draws=dataset not in ("tensor", "list") and kind not in pc.FRAGILE and rng.random() < 0.35,
+        draws=can_draw and rng.random() < 0.35,
         errors=errors,
         sampler=sampler,
         batch_size=batch_size,
@@ -159,37 +194,96 @@ def make_case(seed: int, number: int) -> Case:
         start=start,
         prefetch=prefetch,
         persistent=persistent,
-        init=rng.choices([None, *pc.INITS], [12, 2, 2, 2, 1])[0] if workers else None,
+        init=_draw_init(rng) if workers else None,
         extra=_draw_extra(rng, workers),
         takes=_draw_takes(rng, start, persistent),
         consumer=_draw_consumer(rng, workers, batch_size, collate),
+        subset=rng.choice(pd.SUBSETS),
+    )
+    return _without_chance(case) if case.is_unordered else case
+
+
+def _without_chance(case: Case) -> Case:
+    """The case without what would depend on which worker loads a batch, or when."""
+    return dataclasses.replace(
+        case,
+        draws=False,
+        errors=tuple(error for error in case.errors if error[1] != "StopIteration"),
+        sampler="sequential" if case.sampler == "failing" else case.sampler,
+        collate=None
+        if case.collate in (*CHANGING, "drawing", "mixing", "growing")
+        else case.collate,
+        init=None if case.init in ("configures", "fails") else case.init,
+        takes=(None,) * len(case.takes),
+        consumer="reads" if case.consumer == "draws" else case.consumer,
     )
 
 
 def _make_stream_case(rng: random.Random, seed: int, number: int) -> Case:
-    workers = rng.randint(0, 2)
+    workers = rng.choice([0, 0, 1, 2, 2, 3])
+    long = rng.random() < 0.8
+    length = rng.randint(24, 60) if long else rng.randint(0, 20)
+    dataset = rng.choice(["stream", "stream", "chain", *pd.STREAMS])
+    batch_size = rng.choice([None, 1, 2, 3, 4]) if long else rng.choice([None, 1, 2, 5, 70])
+    prefetch = rng.choice([1, 1, 2] if long else [1, 2, 4, None]) if workers else None
+    collate = _draw_collate(rng, batch_size)
+    start = _draw_start(rng) if workers else None
+    init = _draw_init(rng) if workers else None
+    endless = workers > 0 and (init == "fails" or dataset == "stream that cannot be opened")
+    persistent = bool(workers) and not endless and rng.random() < 0.45
+    takes = _draw_takes(rng, start, persistent)
+    extra = _draw_extra(rng, workers)
+    consumer = _draw_consumer(rng, workers, batch_size, collate)
+    if workers > 1 and not extra.get("in_order", True):
+        takes = (None,) * len(takes)
+        consumer = "reads" if consumer == "draws" else consumer
+    if endless:  # torch's worker without a fetcher raises at every batch, for ever
+        extra.pop("in_order", None)
+        takes = (rng.randint(1, 9),)
     return Case(
         number=number,
         seed=seed,
-        length=rng.randint(0, 20),
-        dataset="stream",
-        kind=rng.choice(["tensor", "dict", "int"]),
-        draws=True,
-        errors=(),
+        length=length,
+        dataset=dataset,
+        kind=rng.choice(list(rng.choices([pc.PLAIN, pc.ODD], [80, 20])[0])),
+        # How much of an abandoned epoch a worker has drawn is for torch a matter of chance.
+        draws=rng.random() < 0.5 and not (persistent and any(take for take in takes[:-1])),
+        errors=() if dataset == "stream that draws when opened" else _draw_errors(rng, length),
         sampler="sequential",
-        batch_size=rng.choice([None, 2, 3]),
-        drop_last=False,
-        collate=None,
-        generator=rng.random() < 0.5,
+        batch_size=batch_size,
+        drop_last=batch_size is not None and rng.random() < 0.4,
+        collate=collate,
+        generator=rng.random() < 0.4,
         workers=workers,
-        start=None,
-        prefetch=2 if workers else None,
-        persistent=bool(workers) and rng.random() < 0.5,
-        init=None,
-        extra={},
-        takes=(None, None),
-        consumer="reads",
+        start=start,
+        prefetch=prefetch,
+        persistent=persistent,
+        init=init,
+        extra=extra,
+        takes=takes,
+        consumer=consumer,
+        share=rng.choice(list(pd.SHARES)),
     )
+
+
+def _draw_kind(rng: random.Random, dataset: str, workers: int) -> str:
+    if dataset == "array rows":
+        return rng.choice(list(pd.ARRAY_ROWS))
+    if dataset in ROWS:
+        return rng.choice(list(pd.TENSOR_ROWS if workers else pd.TENSOR_ROWS | pd.LOCAL_ROWS))
+    tables = [pc.PLAIN, pc.ODD, pc.FRAGILE if workers else pc.FRAGILE | pc.UNSENDABLE]
+    return rng.choice(list(rng.choices(tables, [76, 21, 3])[0]))
+
+
+def _draw_errors(rng: random.Random, length: int) -> tuple[tuple[int, str], ...]:
+    if rng.random() >= 0.15 or not length:
+        return ()
+    names = rng.choices(list(pc.RAISERS), k=rng.randint(1, 3))
+    return tuple((rng.randrange(length), name) for name in names)
+
+
+def _draw_init(rng: random.Random) -> str | None:
+    return rng.choices([None, *pc.INITS], [12, 2, 2, 2, 1])[0]
 
 
 def _draw_batch_size(rng: random.Random, long: bool) -> int | None:
@@ -201,7 +295,7 @@ def _draw_batch_size(rng: random.Random, long: bool) -> int | None:
 def _draw_collate(rng: random.Random, batch_size: int | None) -> str | None:
     if rng.random() < 0.65 or (batch_size is None and rng.random() < 0.7):
         return None
-    return rng.choice([*pc.COLLATES, "sometimes"])
+    return rng.choice([*pc.COLLATES, *CHANGING])
 
 
 def _draw_start(rng: random.Random) -> Any:
@@ -216,7 +310,7 @@ def _draw_extra(rng: random.Random, workers: int) -> dict[str, Any]:
         extra["timeout"] = 60
     if rng.random() < 0.05:
         extra["pin_memory"] = True
-    if workers == 1 and rng.random() < 0.2:
+    if rng.random() < (0.2 if workers == 1 else 0.1):
         extra["in_order"] = False
     return extra
 
@@ -243,15 +337,26 @@ def _draw_consumer(
 
 def _build_dataset(case: Case) -> Any:
     items = pc.Items(case.kind, case.length, case.draws, case.errors)
+    if case.dataset in pd.MANY:
+        return pd.MANY[case.dataset](case.kind, case.length, case.draws, case.errors)
+    if case.is_stream:
+        stream = pd.STREAMS.get(case.dataset, pd.Stream)
+        made = stream(case.kind, case.length, case.share, case.draws, case.errors)
+        return pd.chained(made) if case.dataset == "chain" else made
+    if case.dataset in ROWS:
+        return _build_rows(case)
     match case.dataset:
         case "many":
             return pc.ManyItems(case.kind, case.length, case.draws, case.errors)
         case "many as tuple":
             return pc.ManyAsTuple(case.kind, case.length, case.draws, case.errors)
-        case "tensor":
-            return pc.tensor_dataset(case.length)
         case "subset":
             return pc.subset(items)
+        case "subset of many":
+            many = pc.ManyItems(case.kind, case.length, case.draws, case.errors)
+            return pd.shuffled_subset(many, case.subset)
+        case "subset of subset":
+            return pd.shuffled_subset(pc.subset(items), case.subset)
         case "concat":
             return pc.concatenated(items)
         case "split":
@@ -265,9 +370,22 @@ def _build_dataset(case: Case) -> Any:
             return pc.ReusedArray(case.kind, case.length)
         case "keyed":
             return pc.Keyed(case.kind, case.length, case.draws, case.errors)
-        case "stream":
-            return pc.Stream(case.kind, case.length)
+    assert case.dataset == "items"
     return items
+
+
+def _build_rows(case: Case) -> Any:
+    if case.dataset == "array rows":
+        return pd.ARRAY_ROWS[case.kind](case.length)
+    if case.dataset in ("rows", "subset of rows"):
+        rows = (pd.TENSOR_ROWS | pd.LOCAL_ROWS)[case.kind](case.length)
+        return rows if case.dataset == "rows" else pd.shuffled_subset(rows, case.subset)
+    dataset = pd.tensor_dataset(case.kind, case.length)
+    if case.dataset == "tensor subset":
+        return pd.shuffled_subset(dataset, case.subset)
+    if case.dataset == "tensor split":
+        return random_split(dataset, [case.length // 3, case.length - case.length // 3])[1]
+    return dataset
 
 
 def _build_sampling(case: Case, size: int, generator: torch.Generator | None) -> dict[str, Any]:
@@ -303,6 +421,10 @@ def _build_sampling(case: Case, size: int, generator: torch.Generator | None) ->
             return plain(pc.Converted(size, "string"))
         case "range":
             return plain(range(size - 1, -1, -1))
+        case "from the end":
+            return plain(range(-1, -size - 1, -1))
+        case "too far":
+            return plain([*range(size * 2 // 3), size, -size - 1, 2**70, *range(size // 2)])
         case "failing":
             return plain(pc.Failing(size, size * 2 // 3))
         case "batches":
@@ -322,8 +444,8 @@ def _build_sampling(case: Case, size: int, generator: torch.Generator | None) ->
 def _build_loader(cls: type, case: Case, generators: list[torch.Generator | None]) -> Any:
     dataset = _build_dataset(case)
     collate: Any = pc.COLLATES.get(case.collate) if case.collate else None
-    if case.collate == "sometimes":
-        collate = pc.CollateSometimes()
+    if case.collate in CHANGING:
+        collate = pc.CollateSometimes() if case.collate == "sometimes" else pc.CollateStops()
     workers: dict[str, Any] = {}
     if case.workers:
         start = case.start
@@ -340,8 +462,7 @@ def _build_loader(cls: type, case: Case, generators: list[torch.Generator | None
         num_workers=case.workers,
         collate_fn=collate,
         generator=generators[0],
-        **({"batch_size": case.batch_size} if case.dataset == "stream" else {}),
-        **({} if case.dataset == "stream" else _build_sampling(case, len(dataset), generators[1])),
+        **_build_sampling(case, 0 if case.is_stream else len(dataset), generators[1]),
         **workers,
         **case.extra,
     )
@@ -386,6 +507,15 @@ def _steps(case: Case, iterator: Iterator[Any], take: int | None) -> Iterator[An
 
 def run(cls: type, case: Case) -> Trace:
     """Runs a case with one class."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trace = _run(cls, case)
+    said = [str(item.message) for item in caught]
+    trace.events.append(("said", *(text for text in said if "Length of IterableDataset" in text)))
+    return trace
+
+
+def _run(cls: type, case: Case) -> Trace:
     trace = Trace()
     seed_everything(case.seed * 1_000_003 + case.number)
     generators = [torch.Generator().manual_seed(5 + n) if case.generator else None for n in (0, 1)]
@@ -456,6 +586,8 @@ def compare_case(case: Case) -> dict[str, Any]:
     gc.collect()
     actual = run(millhead.torch.DataLoader, case)
     gc.collect()
+    if case.is_unordered:
+        expected.events, actual.events = _sorted(case, expected), _sorted(case, actual)
     reason = ""
     for number in range(max(len(expected.events), len(actual.events))):
         left = expected.events[number] if number < len(expected.events) else ("nothing",)
@@ -473,6 +605,22 @@ def compare_case(case: Case) -> dict[str, Any]:
         "paths": actual.paths,
         "reason": "; ".join(text for text in (reason, rng) if text),
     }
+
+
+def _sorted(case: Case, trace: Trace) -> list[Any]:
+    """The events with the batches and errors of each epoch in an order of their own."""
+    found: list[Any] = []
+    epoch: list[Any] = []
+    for event in trace.events:
+        if event[0] in ("batch", "error"):
+            if event[0] == "error" and not case.is_stream:  # any worker may have loaded it
+                event = (*event[:2], re.sub(r"process \d+", "process N", event[2]))
+            epoch.append(event)
+            continue
+        found += sorted(epoch, key=repr)
+        epoch = []
+        found.append(("kept", *sorted(event[1:], key=repr)) if event[0] == "kept" else event)
+    return found + sorted(epoch, key=repr)
 
 
 def _rng_difference(expected: list[dict[str, str]], actual: list[dict[str, str]]) -> str:

@@ -23,10 +23,8 @@ import torch
 from torch.utils.data import (
     ConcatDataset,
     Dataset,
-    IterableDataset,
     Sampler,
     Subset,
-    TensorDataset,
     default_collate,
     get_worker_info,
 )
@@ -469,20 +467,6 @@ class Keyed(Items):
         return super().__getitem__(index.removeprefix("key "))
 
 
-class Stream(IterableDataset[Any]):
-    """An iterable dataset; with workers every one takes its share."""
-
-    def __init__(self, kind: str, length: int) -> None:
-        self.kind = kind
-        self.length = length
-
-    def __iter__(self) -> Iterator[Any]:
-        info = get_worker_info()
-        first, step = (0, 1) if info is None else (info.id, info.num_workers)
-        for index in range(first, self.length, step):
-            yield (SAMPLES[self.kind](index), *draw_all())
-
-
 class Slow(Dataset[int]):
     """Sleeps in all but the first samples."""
 
@@ -495,12 +479,6 @@ class Slow(Dataset[int]):
     def __getitem__(self, index: int) -> int:
         time.sleep(self.seconds if index > 8 else 0)
         return index
-
-
-def tensor_dataset(length: int) -> TensorDataset:
-    return TensorDataset(
-        torch.arange(length * 3, dtype=torch.float32).reshape(length, 3), torch.arange(length)
-    )
 
 
 def subset(dataset: Items) -> Subset[Any]:
@@ -652,6 +630,13 @@ def collate_drawing(batch: list[Any]) -> Any:
     return [default_collate([batch[number] for number in order]), *noise]
 
 
+def collate_mixing(batch: list[Any]) -> Any:
+    """As mixup does it: every sample with another one, by a drawn share."""
+    order = torch.randperm(len(batch)).tolist()
+    share = float(np.random.beta(0.4, 0.4))
+    return default_collate(batch), default_collate([batch[number] for number in order]), share
+
+
 def collate_bag(batch: list[Any]) -> Any:
     return Bag(default_collate(batch), f"{len(batch)} samples")
 
@@ -717,6 +702,19 @@ class CollateSometimes:
         return default_collate(batch)
 
 
+class CollateStops:
+    """Raises StopIteration at its fifth call."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, batch: list[Any]) -> Any:
+        self.calls += 1
+        if self.calls == 5:
+            raise StopIteration
+        return default_collate(batch)
+
+
 COLLATES: dict[str, Callable[[list[Any]], Any]] = {
     "default": default_collate,
     "wrapped default": collate_default,
@@ -724,6 +722,7 @@ COLLATES: dict[str, Callable[[list[Any]], Any]] = {
     "tuple": collate_tuple,
     "namedtuple": collate_point,
     "drawing": collate_drawing,
+    "mixing": collate_mixing,
     "own class": collate_bag,
     "list of samples": collate_nothing,
     "none": collate_none,

@@ -2,7 +2,8 @@
 
 The contract, from the seeds alone: which indices make a batch, which worker loads it, what that
 worker's generators hold then, and what the parent's generators hold after every step. Samplers,
-batching, worker seeding and collation are written out here and share no code with torch's.
+batching, reading from iterables, worker seeding and collation are written out here and share no
+code with torch's.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ class Worker:
     def __init__(self, plan: Plan, dataset: Any, base_seed: int, number: int) -> None:
         self.plan = plan
         self.dataset = copy.deepcopy(dataset)
+        if plan.stream:
+            self.dataset.worker = number, plan.workers  # what get_worker_info() would tell it
         outside = _save()
         random.seed(base_seed + number)
         torch.manual_seed(base_seed + number)
@@ -102,24 +105,40 @@ class Worker:
         np.random.seed(np.random.SeedSequence(entropy).generate_state(4))
         if plan.init is not None:
             plan.init(number)
+        self.fetch = plan.open(self.dataset)
         self.states = _save()
         _restore(outside)
 
-    def load(self, indices: list[int]) -> Any:
+    def _here(self, do: Callable[[], Any]) -> Any:
+        """Does something with this worker's generators."""
         outside = _save()
         _restore(self.states)
-        batch = self.plan.load(self.dataset, indices)
+        result = do()
         self.states = _save()
         _restore(outside)
-        return batch
+        return result
+
+    def begin_epoch(self) -> None:
+        """An iterable is opened anew; a dataset with indices has nothing to begin."""
+        self.fetch = self._here(lambda: self.plan.open(self.dataset))
+
+    def load(self, indices: list[int]) -> Any:
+        return self._here(lambda: self.fetch(indices))
 
 
 # ---- the loader's life -------------------------------------------------------------------------
 
 
+END = object()
+"""What a stream gives in place of a batch when it has none."""
+
+
 @dataclass
 class Plan:
-    """The arguments a loader would get; ``order`` makes one pass of the sampler."""
+    """The arguments a loader would get; ``order`` makes one pass of the sampler.
+
+    ``stream``: the dataset is an iterable one. ``together``: it has ``__getitems__``.
+    """
 
     dataset: Any
     order: Callable[[], Iterable[int]]
@@ -131,14 +150,37 @@ class Plan:
     generator: torch.Generator | None = None
     init: Callable[[int], None] | None = None
     collate: Callable[[list[Any]], Any] | None = None
+    stream: bool = False
+    together: bool = False
 
-    def load(self, dataset: Any, indices: list[int]) -> Any:
-        """All samples first, in order, and then the collate function."""
-        samples = [dataset[index] for index in indices]
+    def open(self, dataset: Any) -> Callable[[list[int]], Any]:
+        """What gives a batch, or END: all samples first, in order, and then the collate function."""
+        if self.stream:
+            return self._open_stream(dataset)
+        if self.together:
+            return lambda indices: self._finish(dataset.__getitems__(indices))
+        return lambda indices: self._finish([dataset[index] for index in indices])
+
+    def _open_stream(self, dataset: Any) -> Callable[[list[int]], Any]:
+        samples = iter(dataset)
+        over = False
+
+        def take(group: list[int]) -> Any:
+            """A batch is short only where the stream ends, and then it is asked no more."""
+            nonlocal over
+            batch = [] if over else list(itertools.islice(samples, len(group)))
+            over = len(batch) < len(group)
+            return END if not batch or (over and self.drop_last) else self._finish(batch)
+
+        return take
+
+    def _finish(self, samples: list[Any]) -> Any:
         return (self.collate or stack)(samples)
 
     def batches(self) -> Iterator[list[int]]:
         """Index lists; lazy, so the order begins to draw at the first ``next``."""
+        if self.stream:
+            yield from itertools.repeat([0] * self.batch_size)
         indices = iter(self.order())
         while group := list(itertools.islice(indices, self.batch_size)):
             if len(group) == self.batch_size or not self.drop_last:
@@ -174,7 +216,8 @@ class Prediction:
         if not self.plan.workers:
             batches = self._iter_sampler()
             self._base_seed()
-            return (self.plan.load(self.plan.dataset, group) for group in batches)
+            load = self.plan.open(self.plan.dataset)
+            return itertools.takewhile(lambda batch: batch is not END, map(load, batches))
         if not self.crew or not self.plan.persistent:
             self._iter_sampler()  # torch makes a first one and drops it
             seed = self._base_seed()
@@ -182,27 +225,42 @@ class Prediction:
                 Worker(self.plan, self.plan.dataset, seed, number)
                 for number in range(self.plan.workers)
             ]
+        else:
+            for worker in self.crew:
+                worker.begin_epoch()
         return self._work_ahead(self._iter_sampler())
 
     def _iter_sampler(self) -> Iterator[list[int]]:
         return self.plan.batches()
 
     def _work_ahead(self, groups: Iterator[list[int]]) -> Iterator[Any]:
-        """Keeps workers * prefetch batches begun: the first ones now, one more at each step."""
-        numbered = enumerate(groups)
-        begun: list[Any] = []
+        """Keeps workers * prefetch batches begun: the first ones now, one more at each step.
+
+        Workers take turns; one whose stream has ended is passed over.
+        """
+        turns = itertools.cycle(range(self.plan.workers))
+        begun: list[tuple[int, Any]] = []
+        ended: set[int] = set()
 
         def begin_one() -> None:
-            for number, group in itertools.islice(numbered, 1):
-                begun.append(self.crew[number % self.plan.workers].load(group))
+            if len(ended) == self.plan.workers:
+                return
+            for group in itertools.islice(groups, 1):
+                worker = next(number for number in turns if number not in ended)
+                begun.append((worker, self.crew[worker].load(group)))
 
         for _ in range(self.plan.workers * self.plan.prefetch):
             begin_one()
-        return self._hand_over(begun, begin_one)
+        return self._hand_over(begun, begin_one, ended)
 
     @staticmethod
-    def _hand_over(begun: list[Any], begin_one: Callable[[], None]) -> Iterator[Any]:
+    def _hand_over(
+        begun: list[tuple[int, Any]], begin_one: Callable[[], None], ended: set[int]
+    ) -> Iterator[Any]:
         while begun:
-            batch = begun.pop(0)
+            worker, batch = begun.pop(0)
+            if batch is END:
+                ended.add(worker)
             begin_one()
-            yield batch
+            if batch is not END:
+                yield batch

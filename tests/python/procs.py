@@ -129,15 +129,23 @@ def run_python(
 
     The result's ``left`` attribute holds the pids that were still running 5 s after it ended.
     """
+    return run([sys.executable, "-c", code], seconds=seconds, env=env)
+
+
+def run(
+    command: list[str], *, seconds: float = 60.0, env: dict[str, str] | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command as :func:`run_python` runs a program text."""
     mark, environment = new_mark()
     try:
         result = subprocess.run(
-            [sys.executable, "-c", code],
+            command,
             env={**environment, **(env or {})},
             capture_output=True,
             text=True,
             check=False,
             timeout=seconds,
+            **options,
         )
         wait_until(lambda: not marked(mark))
         result.left = marked(mark)  # type: ignore[attr-defined]

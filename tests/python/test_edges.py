@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import pickle
 import resource
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +190,59 @@ print(len(list(loader)), loader.stats()["paths"]["slot"] > 0)
     done = procs.run_python(code)
     assert done.stdout.split() == ["100", "True"], done.stderr
     assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
+
+
+class _Large:
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((2**20,), float(index))
+
+
+def _spill_bytes() -> int:
+    total = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{name}").startswith("/memfd:millhead-spill"):
+                total += os.fstat(int(name)).st_blocks * 512
+    return total
+
+
+def test_memory_of_the_general_path_is_given_back_once_slots_serve() -> None:
+    loader = DataLoader(_Large(), batch_size=2, num_workers=1)
+    batches = iter(loader)
+    next(batches)
+    assert _spill_bytes() >= 2**23  # the first batches came by it
+    for batch in batches:
+        last = _spill_bytes()
+        del batch
+    assert loader.stats()["path"] == "slot"
+    assert last < 2**20
+
+
+class _SomeUnpicklable:
+    """Good batches of indices, and between them some that no pickle can carry."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for number in range(60):
+            yield [number, number]
+            if 5 <= number < 45:
+                yield [lambda: 0]
+
+
+def test_an_index_that_cannot_be_pickled_costs_no_slot() -> None:
+    loader = DataLoader(range(60), batch_sampler=_SomeUnpicklable(), num_workers=1)
+    batches = iter(loader)
+    refused = 0
+    while True:
+        try:
+            next(batches)
+        except StopIteration:
+            break
+        except (AttributeError, pickle.PicklingError):
+            refused += 1
+            loader.stats(reset=True)
+    assert refused == 40
+    assert loader.stats()["paths"]["general"] == 0
+    assert loader.stats()["paths"]["slot"] >= 10

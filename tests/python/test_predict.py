@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ from compare import describe, rng_states, seed_everything
 from millhead.torch import DataLoader
 from predict import Plan, Prediction
 from torch.utils.data import (
+    IterableDataset,
     RandomSampler,
     Sampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
+    get_worker_info,
 )
 from torch.utils.data.distributed import DistributedSampler
 
@@ -37,6 +40,38 @@ class Augmented:
         self.calls += 1
         noise = float(np.random.rand())
         return index, random.random(), noise, torch.rand(2), self.calls
+
+
+class AugmentedTogether(Augmented):
+    """Fetches a batch at a time, draws for all of it, and asks for the samples backwards."""
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        shift = random.random() + float(torch.rand(()))
+        samples = [self[index] for index in reversed(indices)]
+        return [(*sample, shift) for sample in reversed(samples)]
+
+
+@dataclass
+class AugmentedStream(IterableDataset[Any]):
+    """Draws when it is opened and at every item; ``lengths`` says how much each worker yields."""
+
+    lengths: tuple[int, ...] = (LENGTH,)
+    worker: tuple[int, int] | None = None  # set where there is no get_worker_info()
+    opened: int = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.opened += 1
+        info = get_worker_info()
+        number, count = self.worker or ((info.id, info.num_workers) if info else (0, 1))
+        length = self.lengths[number % len(self.lengths)]
+        return self._items(number, count, length, random.random())
+
+    def _items(self, number: int, count: int, length: int, luck: float) -> Iterator[Any]:
+        for place in range(length):
+            index = number + place * count
+            noise = float(np.random.rand())
+            yield index, random.random() + luck, noise, torch.rand(2), self.opened
+        random.random()  # at the end of the stream, once
 
 
 def init_moves_generators(worker: int) -> None:
@@ -106,22 +141,24 @@ def _generators(own: bool) -> list[torch.Generator | None]:
 
 
 def _compare(
-    order: Order,
+    order: Order | None,
     *,
     workers: int,
+    make: Callable[[], Any] = Augmented,
     own_generator: bool = False,
     takes: Sequence[int | None] = (None, None),
     **options: Any,
 ) -> None:
-    persistent = bool(options.get("persistent"))
+    """Compares a loader with what is told of it; without an order, of an iterable dataset."""
     seed_everything(41)
     generators = _generators(own_generator)
     plan = Plan(
-        Augmented(),
-        lambda: order(LENGTH, generators[1]),
+        make(),
+        lambda: order(LENGTH, generators[1]) if order else (),
         batch_size=4,
         workers=workers,
         generator=generators[0],
+        stream=order is None,
         **options,
     )
     told = _told(plan, takes, generators)
@@ -129,16 +166,16 @@ def _compare(
     seed_everything(41)
     generators = _generators(own_generator)
     loader = DataLoader(
-        Augmented(),
+        make(),
         batch_size=4,
-        sampler=_sampler(order, generators[1]),
+        sampler=_sampler(order, generators[1]) if order else None,
         drop_last=plan.drop_last,
         num_workers=workers,
         generator=generators[0],
         collate_fn=plan.collate,
         worker_init_fn=plan.init,
         prefetch_factor=plan.prefetch if workers else None,
-        persistent_workers=persistent,
+        persistent_workers=plan.persistent,
     )
     live = _live(loader, takes, generators)
     assert len(live) == len(told)
@@ -202,9 +239,111 @@ def test_worker_init_runs_after_seeding_and_before_the_first_sample() -> None:
     _compare(predict.shuffled, workers=2, init=init_moves_generators, persistent=True)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_collate_draws_after_all_samples_of_its_batch(workers: int) -> None:
-    _compare(predict.sequential, workers=workers, collate=collate_with_noise)
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+def test_collate_draws_after_all_samples_of_its_batch(workers: int, persistent: bool) -> None:
+    _compare(
+        predict.sequential,
+        workers=workers,
+        collate=collate_with_noise,
+        persistent=persistent and workers > 0,
+    )
+
+
+# ---- datasets that fetch whole batches -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("collate", [None, collate_with_noise], ids=["default", "random collate"])
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+def test_a_batch_fetched_at_once_draws_in_its_own_order(workers: int, collate: Any) -> None:
+    _compare(
+        predict.shuffled, workers=workers, make=AugmentedTogether, together=True, collate=collate
+    )
+
+
+def test_persistent_workers_that_fetch_whole_batches_run_on() -> None:
+    _compare(
+        predict.shuffled,
+        workers=2,
+        make=AugmentedTogether,
+        together=True,
+        persistent=True,
+        takes=(None, 3, None),
+    )
+
+
+# ---- iterable datasets -------------------------------------------------------------------------------
+
+
+LENGTHS = {
+    "even": (LENGTH,),
+    "uneven": (9, LENGTH, 2),
+    "the first has none": (0, LENGTH, 5),
+    "whole batches": (8, 4, 16),
+    "none at all": (0,),
+}
+
+
+def _stream(lengths: str) -> Callable[[], AugmentedStream]:
+    return lambda: AugmentedStream(LENGTHS[lengths])
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+def test_a_stream_is_read_by_each_worker_with_its_own_seeds(workers: int, lengths: str) -> None:
+    _compare(None, workers=workers, make=_stream(lengths))
+
+
+@pytest.mark.parametrize("lengths", ["even", "uneven"])
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+def test_a_streams_last_short_batch_is_dropped_in_each_worker(workers: int, lengths: str) -> None:
+    _compare(None, workers=workers, make=_stream(lengths), drop_last=True)
+
+
+@pytest.mark.parametrize("own_generator", [False, True], ids=["global", "own generator"])
+@pytest.mark.parametrize("lengths", ["even", "uneven"])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_persistent_workers_open_the_stream_anew_and_draw_on(
+    workers: int, lengths: str, own_generator: bool
+) -> None:
+    _compare(
+        None,
+        workers=workers,
+        make=_stream(lengths),
+        own_generator=own_generator,
+        persistent=True,
+        takes=(None, None, None),
+    )
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_stream_left_early_has_been_read_as_far_as_batches_were_begun(
+    workers: int, persistent: bool
+) -> None:
+    _compare(None, workers=workers, make=_stream("even"), persistent=persistent, takes=(1, 2, None))
+
+
+@pytest.mark.parametrize("prefetch", [1, 3])
+@pytest.mark.parametrize("lengths", ["even", "uneven"])
+def test_look_ahead_does_not_change_a_streams_batches(lengths: str, prefetch: int) -> None:
+    _compare(None, workers=3, make=_stream(lengths), prefetch=prefetch, persistent=True)
+
+
+def test_worker_init_runs_before_the_stream_is_opened() -> None:
+    _compare(None, workers=2, make=_stream("uneven"), init=init_moves_generators, persistent=True)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+def test_collate_draws_between_the_batches_of_a_stream(workers: int, persistent: bool) -> None:
+    _compare(
+        None,
+        workers=workers,
+        make=_stream("uneven"),
+        collate=collate_with_noise,
+        persistent=persistent and workers > 0,
+    )
 
 
 class PlainAugmented(Augmented):

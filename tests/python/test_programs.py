@@ -13,7 +13,7 @@ from typing import Any
 import procs
 import pytest
 
-KINDS = ["fork", "spawn", "forkserver"]
+KINDS = ["fork", "template", "forkserver"]
 
 
 def _run(program: str, *arguments: str, seconds: float, **options: Any) -> dict[str, Any]:
@@ -66,6 +66,16 @@ def test_a_killed_workers_pid_signal_and_sample_are_named(
     }
     assert report["seconds"] < 5
     assert report["signal"] == number
+    assert report["orphans"] == report["fds_delta"] == report["shm_left"] == 0
+
+
+@pytest.mark.limit(240)
+def test_a_killed_template_ends_no_epoch_and_the_next_one_has_a_new_template() -> None:
+    report = _run("kill.py", "--victim", "template", "--json", seconds=220)
+    assert report["epoch"] == "finished"
+    assert report["next_batches"] == 12
+    assert report["new_template"]
+    assert report["signal"] == signal.SIGKILL
     assert report["orphans"] == report["fds_delta"] == report["shm_left"] == 0
 
 

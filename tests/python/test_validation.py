@@ -10,7 +10,8 @@ from typing import Any
 import millhead.torch
 import pytest
 import torch
-from parity_cases import Items, Stream
+from parity_cases import Items
+from parity_data import Stream
 from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
 Torchs = torch.utils.data.DataLoader

@@ -179,6 +179,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         self._tasks = [0] * self._num_workers
         self._drawn = [0] * self._num_workers
         self._ended: set[int] = set()  # workers whose stream has ended
+        self._holes = 0  # tasks that could not be put
         self._cycle = itertools.cycle(range(self._num_workers))
         self._epoch: EpochLine | None = EpochLine(self._stats)
         for _ in range(self._under_way):
@@ -189,6 +190,9 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
     def _next_data(self) -> Any:
         if self._failure is not None:
             raise RuntimeError(self._failure)
+        while self._holes:
+            self._holes -= 1
+            self._try_put_index()
         while self._pending:
             worker, (kind, payload, samples) = self._take_next()
             if kind != _core.END:
@@ -233,7 +237,11 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             first = self._drawn[worker]
             index = range(first, first + samples) if self._auto_collation else first
             self._drawn[worker] += samples
-        self._channel.put(worker, self._position, index, samples)
+        try:
+            self._channel.put(worker, self._position, index, samples)
+        except BaseException:
+            self._holes += 1  # an index that cannot be pickled: its place waits for the next one
+            raise
         self._position += 1
         self._tasks[worker] += 1
         self._pending.append(worker)
