@@ -167,6 +167,37 @@ def test_batches_are_made_in_the_callers_mode(kind: str, mode: Any) -> None:
     assert len(seen) == 10
 
 
+@pytest.mark.xfail(strict=True, reason="the default device is ignored")
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        list(range(6)),
+        [0.5] * 6,
+        [True] * 6,
+        [np.float32(1)] * 6,
+        [np.ones(2)] * 6,
+        np.ones((6, 2)),
+        np.ones(6),
+    ],
+    ids=["ints", "floats", "bools", "scalars", "arrays", "array", "vector array"],
+)
+def test_batches_are_made_on_the_callers_device(dataset: Any) -> None:
+    def batch(cls: Any) -> Any:
+        iterator = iter(cls(dataset, batch_size=2))
+        with torch.device("meta"):
+            return next(iterator)
+
+    assert describe(batch(DataLoader)) == describe(batch(Torchs))
+
+
+@pytest.mark.parametrize("how", ["rows", "columns"])
+def test_tensors_stay_where_they_are_whatever_the_callers_device(how: str) -> None:
+    iterator = iter(DataLoader(_wrap(TENSORS["matrix"](LENGTH), how), batch_size=2))
+    with torch.device("meta"):
+        batch = next(iterator)
+    assert {leaf.device.type for leaf in _leaves(batch)} == {"cpu"}
+
+
 def test_a_tensor_of_many_dimensions_is_collated_as_ever() -> None:
     rows = torch.arange(LENGTH * 2).reshape(LENGTH, *[1] * 40, 2)
     assert len(_as_torch(rows)[0]) == 10
@@ -558,6 +589,18 @@ def test_without_batches_the_rows_come_one_by_one(workers: int) -> None:
     whole = [[0, 1, 2], [5, 4]]
     seen, _ = _as_torch(tensor_columns(), batch_size=None, sampler=whole, num_workers=workers)
     assert len(seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("cls", "count"), [(pc.ManyItems, 12), (pd.ManyFewer, 9), (pd.ManyMore, 24)]
+)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samples_of_getitems_are_counted_as_they_came(
+    cls: type[pc.Items], count: int, workers: int
+) -> None:
+    loader = DataLoader(cls("int", 12), batch_size=4, num_workers=workers)
+    assert sum(len(batch) for batch in loader) == count
+    assert loader.stats()["samples"] == count
 
 
 # ---- stats -------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import os
@@ -498,6 +499,52 @@ def test_an_endless_stream_is_read_no_further_than_workers_times_prefetch(
         assert procs.wait_until(lambda wanted=wanted: len(os.listdir(tmp_path)) >= wanted)
         time.sleep(0.2)
         assert len(os.listdir(tmp_path)) == wanted
+
+
+class Closing(IterableDataset[int]):
+    """Has something to put away when it is left."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        try:
+            yield from range(1000)
+        finally:
+            (self.folder / f"closed {0 if info is None else info.id}").touch()
+
+
+@pytest.mark.xfail(strict=True, reason="the iterator is in a reference cycle")
+def test_a_stream_left_early_is_closed_at_once(tmp_path: Path) -> None:
+    gc.disable()
+    try:
+        for number, _ in enumerate(DataLoader(Closing(tmp_path), batch_size=2)):
+            if number == 5:
+                break
+        assert os.listdir(tmp_path) == ["closed 0"]
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+_UNCLOSED = pytest.mark.xfail(strict=True, reason="workers end without closing their streams")
+
+
+@pytest.mark.parametrize("cls", [Torchs, pytest.param(DataLoader, marks=_UNCLOSED)])
+def test_a_stream_left_early_is_closed_when_its_worker_ends(cls: Any, tmp_path: Path) -> None:
+    for number, _ in enumerate(cls(Closing(tmp_path), num_workers=2)):
+        if number == 5:
+            break
+    assert procs.wait_until(lambda: len(os.listdir(tmp_path)) == 2)
+
+
+def test_a_stream_left_early_is_closed_when_the_next_epoch_begins(tmp_path: Path) -> None:
+    loader = DataLoader(Closing(tmp_path), num_workers=2, persistent_workers=True)
+    next(iter(loader))
+    assert os.listdir(tmp_path) == []
+    next(iter(loader))
+    assert procs.wait_until(lambda: len(os.listdir(tmp_path)) == 2)
 
 
 # ---- epochs, chains, single samples, start methods -----------------------------------------------------

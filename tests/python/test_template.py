@@ -386,9 +386,6 @@ def test_a_dataset_that_cannot_be_pickled_fails_as_with_torch(refusal: str) -> N
     assert failure(DataLoader) == failure(torch.utils.data.DataLoader)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="OpenBLAS's pool, started by importing numpy, is taken for the dataset's"
-)
 @pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs for a pool of threads")
 def test_a_pool_of_threads_that_the_user_asks_for_is_kept_and_rules_out_a_template(
     monkeypatch: pytest.MonkeyPatch, advice: Callable[[Callable[[], Any]], list[str]]
