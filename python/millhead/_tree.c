@@ -136,7 +136,7 @@ static bool is_dense(const mh_dl_tensor *view)
             return false;
         expected *= view->shape[i];
     }
-    return true;
+    return view->data || expected == 0; /* a storage can be freed under its tensor */
 }
 
 /* Tensors that share memory must go on doing so, which slots cannot give them. */
