@@ -322,6 +322,15 @@ static PyObject *station_gather(PyObject *object, PyObject *arguments)
     Py_RETURN_FALSE;
 }
 
+static PyObject *station_counted(PyObject *object, PyObject *count)
+{
+    unsigned long samples = PyLong_AsUnsignedLong(count);
+    if (PyErr_Occurred())
+        return NULL;
+    ((station_object *)object)->samples = (uint32_t)samples;
+    Py_RETURN_NONE;
+}
+
 static PyObject *station_collating(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -469,6 +478,7 @@ static PyMethodDef station_methods[] = {
     {"gather", station_gather, METH_VARARGS,
      "gather(columns, indices): send those rows of the columns; False where it cannot."},
     {"offset", station_offset, METH_NOARGS, "Which sample of the batch is or was being fetched."},
+    {"counted", station_counted, METH_O, "The batch has this many samples, not as many as asked."},
     {"collating", station_collating, METH_NOARGS, "Say that the batch is being collated."},
     {"collate", station_collate, METH_O,
      "default_collate samples into the task's slot and send them; False where it cannot."},

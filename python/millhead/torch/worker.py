@@ -29,7 +29,7 @@ from torch.utils.data._utils import worker as torch_worker
 from millhead import _core
 from millhead.torch import _general
 from millhead.torch._workers import Descriptor
-from millhead.torch.fetch import Stream, as_list, fetches_together, rows_of, within
+from millhead.torch.fetch import Stream, as_list, fetches_together, length, rows_of, within
 
 #: Signals on which a worker's Python stack goes to its stderr, and to the file it was given.
 SHOW_STACK = signal.SIGRTMIN + 9
@@ -154,7 +154,9 @@ class _Worker:
         self.stage = "fetching"
         if fetches_together(self.dataset):
             self.numbers = index if hasattr(index, "__len__") else []
-            return self.dataset.__getitems__(index)
+            samples = self.dataset.__getitems__(index)
+            self.station.counted(length(samples))
+            return samples
         self.numbers = as_list(index)
         dataset, numbers = within(self.dataset, self.numbers)
         self.stage = "sample"
