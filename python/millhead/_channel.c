@@ -290,7 +290,9 @@ static PyObject *channel_put(PyObject *object, PyObject *arguments)
     unsigned long long position;
     PyObject *index;
     unsigned samples;
-    if (!PyArg_ParseTuple(arguments, "IKOI:put", &number, &position, &index, &samples))
+    int wants_state = 0;
+    if (!PyArg_ParseTuple(arguments, "IKOI|p:put", &number, &position, &index, &samples,
+                          &wants_state))
         return NULL;
     channel_worker *worker = worker_of(self, number);
     if (!worker)
@@ -321,6 +323,8 @@ static PyObject *channel_put(PyObject *object, PyObject *arguments)
     }
     if (worker->new_epoch)
         task->flags |= MH_TASK_EPOCH;
+    if (wants_state)
+        task->flags |= MH_TASK_STATE;
     self->busy++; /* pickling an index runs Python, and with it other threads */
     bool written = write_payload(self, task, note);
     self->busy--;
@@ -421,14 +425,42 @@ static PyObject *piece_in(channel_object *self, const mh_piece *piece, const uin
     return tensor;
 }
 
+/* True when the worker's spill memory holds those bytes: beyond them is SIGBUS. */
+static bool spill_has(const channel_worker *worker, uint64_t begin, uint64_t bytes)
+{
+    struct stat file;
+    return fstat(worker->spill.fd, &file) == 0 && begin % 64 == 0 &&
+           begin <= (uint64_t)file.st_size && bytes <= (uint64_t)file.st_size - begin &&
+           begin + bytes <= worker->spill.map_bytes;
+}
+
+/* The state that came with a result, as bytes; None where none did. */
+static PyObject *state_in(channel_object *self, unsigned number, const mh_result *shared)
+{
+    channel_worker *worker = &self->workers[number];
+    const mh_result *result = &self->result;
+    const uint8_t *data = shared->state;
+    if (!result->state_bytes)
+        Py_RETURN_NONE;
+    if (result->state_bytes > MH_STATE_BYTES) {
+        if (!spill_has(worker, result->state_offset, result->state_bytes))
+            return PyErr_Format(mh_module_of((PyObject *)self)->error,
+                                "a state of %u bytes beyond its worker's memory",
+                                result->state_bytes);
+        data = worker->spill.base + result->state_offset;
+    }
+    PyObject *state = PyBytes_FromStringAndSize((const char *)data, result->state_bytes);
+    if (result->state_bytes > MH_STATE_BYTES)
+        mh_control_spill_done(self->control, number);
+    return state;
+}
+
 /* The pieces of a pickled batch, each in memory of its own. */
 static PyObject *pieces_in(channel_object *self, channel_worker *worker, const mh_result *result)
 {
-    struct stat file;
     uint64_t begin = result->spill_offset;
     uint64_t room = result->spill_bytes;
-    if (fstat(worker->spill.fd, &file) < 0 || begin % 64 || begin > (uint64_t)file.st_size ||
-        room > (uint64_t)file.st_size - begin || begin + room > worker->spill.map_bytes || room < 8)
+    if (!spill_has(worker, begin, room) || room < 8)
         return PyErr_Format(mh_module_of((PyObject *)self)->error,
                             "a result of %llu bytes beyond its worker's memory",
                             (unsigned long long)room);
@@ -535,7 +567,9 @@ static PyObject *result_in(channel_object *self, unsigned number, const mh_resul
         payload = pieces_in(self, worker, result);
         mh_control_spill_done(self->control, number);
     }
-    PyObject *taken = payload ? Py_BuildValue("(INI)", kind, payload, result->samples) : NULL;
+    PyObject *state = payload ? state_in(self, number, shared) : NULL;
+    PyObject *taken = state ? Py_BuildValue("(IOIN)", kind, payload, result->samples, state) : NULL;
+    Py_XDECREF(payload);
     worker->taken++;
     note_end(note);
     mh_control_result_done(self->control, number);
@@ -726,9 +760,10 @@ static PyObject *channel_counts(PyObject *object, PyObject *unused)
 
 static PyMethodDef channel_methods[] = {
     {"put", channel_put, METH_VARARGS,
-     "put(worker, position, index, samples): give the worker a task."},
+     "put(worker, position, index, samples, wants_state=False): give the worker a task."},
     {"take", channel_take, METH_VARARGS,
-     "take(worker, timeout_ns): (kind, batch or pieces, samples) of its oldest task, or None."},
+     "take(worker, timeout_ns): (kind, batch or pieces, samples, state or None) of its oldest "
+     "task, or None."},
     {"ready", channel_ready, METH_VARARGS,
      "ready(timeout_ns): the number of a worker that has a result, or None."},
     {"measure", channel_measure, METH_O,

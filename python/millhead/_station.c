@@ -29,6 +29,8 @@ typedef struct station_object {
     uint64_t fetch_ns;
     uint32_t offset;  /* of the sample being fetched */
     uint32_t samples; /* in the batch */
+    PyObject *state;  /* bytes for the next result to bring, or NULL */
+    uint64_t state_offset;
 } station_object;
 
 static mh_status station_attach(station_object *self, const int *fds,
@@ -38,7 +40,8 @@ static mh_status station_attach(station_object *self, const int *fds,
     size_t ring_bytes = mh_event_ring_bytes(MH_EVENTS_PER_WORKER);
     MH_TRY(mh_control_attach(&self->control, fds[0], worker, err));
     MH_TRY(mh_memory_attach(&self->pool, fds[1], (size_t)maps[0], err));
-    MH_TRY(mh_spill_open(&self->spill, fds[2], (size_t)maps[1], depth, err));
+    /* a result has at most two pieces there: its pickled batch, and a long state */
+    MH_TRY(mh_spill_open(&self->spill, fds[2], (size_t)maps[1], 2 * depth, err));
     MH_TRY(mh_memory_attach(&self->metrics, fds[3], ring_bytes * mh_control_workers(self->control),
                             err));
     self->events = mh_event_ring_attach(self->metrics.base + worker * ring_bytes, ring_bytes);
@@ -82,6 +85,7 @@ static void station_dealloc(PyObject *object)
     mh_control_close(self->control);
     Py_XDECREF(self->loads);
     Py_XDECREF(self->structure);
+    Py_XDECREF(self->state);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
@@ -161,7 +165,8 @@ static PyObject *station_next(PyObject *object, PyObject *unused)
     mh_control_task_done(self->control);
     self->fetch_ns = 0;
     self->samples = self->task.count;
-    return index ? Py_BuildValue("(NN)", index, PyBool_FromLong(self->task.flags & MH_TASK_EPOCH))
+    return index ? Py_BuildValue("(NNN)", index, PyBool_FromLong(self->task.flags & MH_TASK_EPOCH),
+                                 PyBool_FromLong(self->task.flags & MH_TASK_STATE))
                  : NULL;
 }
 
@@ -244,12 +249,48 @@ static bool slot_ready(const station_object *self)
     return self->task.slot_bytes && self->structure && self->generation == self->task.generation;
 }
 
+/* Keeps a state for the next result, whatever that will be. One too long for the result's own room
+ * goes to the spill memory at once, while an error can still be raised. */
+static PyObject *station_save_state(PyObject *object, PyObject *state)
+{
+    station_object *self = (station_object *)object;
+    mh_error err;
+    char *data;
+    Py_ssize_t bytes;
+    if (PyBytes_AsStringAndSize(state, &data, &bytes) < 0)
+        return NULL;
+    if (self->state)
+        return PyErr_Format(PyExc_RuntimeError, "there is a state already");
+    if ((size_t)bytes > UINT32_MAX)
+        return PyErr_Format(PyExc_ValueError, "a state of %zd bytes is too long to send", bytes);
+    if ((size_t)bytes > MH_STATE_BYTES) {
+        if (mh_spill_place(self->spill, (uint64_t)bytes, mh_control_spill_read(self->control),
+                           &self->state_offset, &err) != MH_OK)
+            return mh_raise(mh_module_of(object), &err);
+        memcpy(mh_spill_data(self->spill, self->state_offset), data, (size_t)bytes);
+    }
+    self->state = Py_NewRef(state);
+    Py_RETURN_NONE;
+}
+
+static void state_out(station_object *self, mh_result *result)
+{
+    result->state_bytes = 0;
+    if (!self->state)
+        return;
+    result->state_bytes = (uint32_t)PyBytes_Size(self->state);
+    result->state_offset = self->state_offset;
+    if (result->state_bytes <= MH_STATE_BYTES)
+        memcpy(result->state, PyBytes_AsString(self->state), result->state_bytes);
+    Py_CLEAR(self->state);
+}
+
 static void publish(station_object *self, mh_result *result, mh_result_kind kind, uint64_t began)
 {
     result->position = self->task.position;
     result->kind = kind;
     result->generation = self->task.generation;
-    result->state_bytes = 0;
+    state_out(self, result);
     result->samples = self->samples;
     result->fetch_ns = self->fetch_ns;
     result->collate_ns = mh_clock_ns() - began;
@@ -471,7 +512,7 @@ static PyObject *station_send_end(PyObject *object, PyObject *unused)
 
 static PyMethodDef station_methods[] = {
     {"next", station_next, METH_NOARGS,
-     "(index, whether an epoch begins) of the next task, or None at the end."},
+     "(index, whether an epoch begins, whether to save a state) of the next task, or None."},
     {"fetch", station_fetch, METH_VARARGS, "fetch(dataset, indices): the samples, in order."},
     {"draw", station_draw, METH_VARARGS,
      "draw(iterator, count): its next samples; fewer where it ends."},
@@ -482,6 +523,7 @@ static PyMethodDef station_methods[] = {
     {"collating", station_collating, METH_NOARGS, "Say that the batch is being collated."},
     {"collate", station_collate, METH_O,
      "default_collate samples into the task's slot and send them; False where it cannot."},
+    {"save_state", station_save_state, METH_O, "Bytes for the next result to bring along."},
     {"send_batch", station_send_batch, METH_O,
      "Copy a batch into the task's slot and send it; False where it does not fit."},
     {"send", station_send, METH_VARARGS, "send(is_error, [pickle, buffer or tensor, ...])."},

@@ -36,6 +36,7 @@ enum mh_task_flags {
     MH_TASK_OUTSIDE = 4, /* the payload lies in the pool's memory, not in the entry */
     MH_TASK_SCHEMA = 8,  /* the payload is followed by the schema of `generation`, pickled */
     MH_TASK_EPOCH = 16,  /* the worker's first task of an epoch after its first */
+    MH_TASK_STATE = 32,  /* the result should bring the worker's state */
 };
 
 typedef struct mh_task {
@@ -70,6 +71,7 @@ typedef struct mh_result {
     uint32_t unused;
     uint64_t spill_offset;
     uint64_t spill_bytes;
+    uint64_t state_offset; /* in the worker's spill memory, of a state beyond MH_STATE_BYTES */
     uint64_t pickled_bytes;
     uint64_t published_ns; /* set by result_publish */
     uint64_t fetch_ns;

@@ -21,7 +21,8 @@ from millhead import _core
 #: How long the thread waits before it looks whether it should end, in nanoseconds.
 _SLICE_NS = 100_000_000
 
-Taken = tuple[int, Any, int]
+#: What kind of result, the batch or what it is made from, its samples, the worker's state.
+Taken = tuple[int, Any, int, bytes | None]
 
 
 class Raised:
@@ -104,7 +105,7 @@ class Pinner:
                     worker = self._any_ready()
                 done = self._pin(worker)
             except BaseException as error:  # noqa: BLE001 - the consumer's to see, in its place
-                done = (_core.ERROR, Raised(error), 0)
+                done = (_core.ERROR, Raised(error), 0, None)
             if done is not None:
                 self._pinned.put((worker, done))
 
@@ -121,7 +122,7 @@ class Pinner:
             if self._stop.is_set():
                 return None
             taken = self._channel.take(worker, _SLICE_NS)
-        kind, payload, samples = taken
+        kind, payload, samples, state = taken
         unpack = self._unpack()
         if unpack is None:
             return None  # nobody is there to take it
@@ -134,4 +135,4 @@ class Pinner:
                 kind = _core.ERROR
                 where = f"in pin memory thread for device {self._device}"
                 payload = ExceptionWrapper(where=where)  # type: ignore[no-untyped-call]
-        return kind, payload, samples
+        return kind, payload, samples, state

@@ -7,6 +7,7 @@ sampler is asked - follows torch step by step, because the stream must equal tor
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,8 @@ from torch.utils.data.dataloader import (
 )
 
 from millhead import _core
-from millhead.torch._stats import EpochLine
+from millhead.torch._moment import Moment
+from millhead.torch._stats import EpochLine, advise
 from millhead.torch.fetch import (
     Stream,
     as_list,
@@ -31,9 +33,20 @@ from millhead.torch.fetch import (
     rows_of,
     within,
 )
+from millhead.torch.resume import Progress, Restore, has_hooks, state_of
 
 if TYPE_CHECKING:
     from millhead.torch.loader import DataLoader
+
+
+def advise_to_hook(skipped: int) -> None:
+    """Say that going on had to draw again what was consumed already."""
+    if skipped:
+        advise(
+            "fast-forward",
+            f"an iterable dataset without state_dict() and load_state_dict() was resumed by drawing "
+            f"{skipped} batches again (IterableDataset): give it or its iterator both",
+        )
 
 
 class Profiled(_BaseDataLoaderIter):
@@ -56,19 +69,25 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         began = time.perf_counter_ns()
-        _SingleProcessDataLoaderIter.__init__(self, loader)
+        self._progress = Progress(loader)
+        self._begun = False  # whether the sampler was asked
+        self._first = True
+        stream = self._begin(loader)
         self._profile_name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         self._millhead_loader = weakref.ref(loader)
         self._stats = loader._stats
         self._default_collate = self._auto_collation and self._collate_fn is default_collate
         self._stream: Stream | None = None
         if self._dataset_kind == _DatasetKind.Iterable:
-            iterator = self._dataset_fetcher.dataset_iter
-            self._stream = Stream(iterator, self._draw, self._drop_last)
+            if stream is None:
+                stream = self._dataset_fetcher.dataset_iter
+            self._stream = Stream(stream, self._draw, self._drop_last)
+            self._skip(self._progress)
         self._native = (
             self._default_collate
             and self._stream is None
             and not self._pin_memory
+            and self._progress.hooked is None
             and not hasattr(self._dataset, "__getitems__")
             and columns_of(self._dataset) is None
         )
@@ -76,10 +95,86 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         self._stats.setup_ns = time.perf_counter_ns() - began
         self._epoch: EpochLine | None = EpochLine(self._stats)
 
+    # --- beginning ---
+
+    def _begin(self, loader: DataLoader[Any]) -> Any:
+        """Torch's part of it; the iterator over the dataset where one was brought back."""
+        progress, resume = self._progress, self._progress.resume
+        if resume is None:
+            _SingleProcessDataLoaderIter.__init__(self, loader)
+            progress.agree_on_seed(int(self._base_seed))
+            return None
+        restore = resume.restores[0] if resume.restores else Restore()
+        stream = restore.open(loader.dataset, progress.iterable)
+        with progress.replaying(loader):
+            _BaseDataLoaderIter.__init__(self, loader)  # torch's own would ask for an iterator too
+            if progress.first_moment is None:
+                progress.first_moment = Moment.now()
+            if progress.consumed:
+                progress.first_moment.put_back()
+                self._begun = True
+            self._sampler_iter = progress.ask_again(self._sampler_iter)
+        self._base_seed: int = progress.agree_on_seed(int(self._base_seed))
+        self._num_yielded = progress.yielded
+        return stream
+
+    def _skip(self, progress: Progress) -> None:
+        """Draw again what was consumed of a stream that cannot be told where to begin."""
+        skipped = progress.workers[0].batches if progress.resume is not None else 0
+        for _ in range(skipped):
+            with contextlib.suppress(Exception):  # it was raised, and the run went on
+                self._fetch_from_stream(next(self._sampler_iter))
+        advise_to_hook(skipped)
+
+    def _first_data(self) -> Any:
+        """The first batch: its sampler draws now, under the generators as they are or were."""
+        progress = self._progress
+        self._first = False
+        if not self._begun:
+            self._begun = True
+            if progress.resume is None:
+                progress.first_moment = Moment.now()
+            else:
+                self._ask_first_again(progress)
+        data = self._next_data()
+        self._stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
+        return data
+
+    def _ask_first_again(self, progress: Progress) -> None:
+        before, first = Moment.now(), progress.first_moment
+        assert first is not None
+        first.put_back()
+        for index in self._sampler_iter:
+            self._sampler_iter = itertools.chain([index], self._sampler_iter)
+            break
+        if not before.same_global(first):
+            before.put_back()
+
+    def note_state(self) -> None:
+        """Let the loader's state know the hooks of what lives here."""
+        stream = None if self._stream is None else self._stream.iterator
+        caller = self._progress.workers[0]
+        caller.batches = self._progress.consumed
+        caller.state = Restore(
+            dataset=None if stream is self._dataset else state_of(self._dataset),
+            iterator=state_of(stream),
+        )
+        caller.old = False
+
+    def __del__(self) -> None:
+        stream = getattr(self, "_stream", None)
+        if stream is not None and has_hooks(stream.iterator):
+            with contextlib.suppress(Exception):
+                self.note_state()
+
+    # --- one batch ---
+
     def _next_data(self) -> Any:
+        if self._first:
+            return self._first_data()
         if not self._native:
             return self._finish(self._load_in_python(self._next_index(), []))
-        stats = self._stats
+        stats, progress = self._stats, self._progress
         found: list[Any] = []
         samples: list[Any] = []
         try:
@@ -90,17 +185,19 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
             raise
         except Exception as error:
             if found:
+                progress.consumed += 1
                 self._note_sample(error, found[0][len(samples) :])
             raise
+        progress.consumed += 1
         if batch is NotImplemented:
             return self._finish(self._load_in_python(found[0], samples))
+        progress.yielded += 1
         stats.paths["slot"] += 1
         stats.samples += len(found[0])
-        return batch if self._num_yielded else self._finish(batch)
+        return batch
 
     def _finish(self, batch: Any) -> Any:
-        if self._num_yielded == 0:
-            self._stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
+        self._progress.yielded += 1
         if self._pin_memory:
             return pin_memory(batch, self._pin_memory_device)  # type: ignore[no-untyped-call]
         return batch
@@ -108,10 +205,13 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
     def _next_index(self) -> Any:
         self._stats.meter.begin_wait()
         try:
-            return next(self._sampler_iter)
+            index = next(self._sampler_iter)
         except StopIteration:
             self._end_epoch()
             raise
+        self._progress.put()
+        self._progress.done(self._progress.consumed)
+        return index
 
     def _load_in_python(self, index: Any, samples: Any) -> Any:
         """Fetch (unless C already did) and collate, where C cannot do both."""
@@ -191,6 +291,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
                 error.add_note(f"millhead: {place}")
 
     def _end_epoch(self) -> None:
+        self._progress.finished = True
         if self._epoch is not None:
             self._epoch.end()
             self._epoch = None

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterDataPipe, MapDataPipe, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from millhead import _no_core
-from millhead.torch import _torchs
+from millhead.torch import _torchs, resume
 from millhead.torch._stats import Stats, advise
 
 if _no_core is None:
@@ -105,6 +105,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     Args:
         dispatch: ``"batch"``: whole batches go to workers in turn, as torch does it.
+        snapshot_every_n_steps: how often workers bring the states of the dataset's hooks along, for
+            ``state_dict()``; batches after the last such are fetched again on resuming.
+        snapshot_rng: let workers bring their generators' states too, so that a resumed run repeats
+            random augmentation exactly.
         memory: most bytes for batches under way and held (``2 * 10**9`` or ``"2GB"``); None: a
             quarter of what is available under the machine's and the container's limits.
 
@@ -138,6 +142,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         in_order: bool = True,
         dispatch: str = "batch",
         memory: int | str | None = None,
+        snapshot_every_n_steps: int = 1,
+        snapshot_rng: bool = False,
     ) -> None:
         if dispatch != "batch":
             raise ValueError(f"dispatch should be 'batch', but got {dispatch!r}")
@@ -148,6 +154,13 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._memory_bytes = parse_memory(memory)
         self._stats = Stats()
         self._engine: Engine | None = None
+        self.snapshot_every_n_steps = snapshot_every_n_steps
+        self.snapshot_rng = snapshot_rng
+        self._epoch = -1
+        self._progress: resume.Progress | None = None
+        self._resume: resume.Position | None = None
+        self._loaded: dict[str, Any] | None = None
+        self._current: weakref.ref[Any] | None = None
         super().__init__(
             dataset,
             batch_size,
@@ -175,17 +188,55 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             self.check_worker_number_rationality()
             return _torchs.TorchMultiIter(self)
         if self.num_workers == 0:
-            return iterator.SingleIter(self)
+            return self._remember(iterator.SingleIter(self))
         self.check_worker_number_rationality()
         if self._engine is None or self._engine.pid != os.getpid():
             self._engine = Engine(self._memory_bytes)
-        return multi.MultiIter(self)
+        return self._remember(multi.MultiIter(self))
+
+    def _remember(self, found: _BaseDataLoaderIter) -> _BaseDataLoaderIter:
+        self._current = weakref.ref(found)
+        return found
 
     def __iter__(self) -> _BaseDataLoaderIter:
         # A persistent iterator that came along in a fork belongs to the parent's workers.
         if getattr(self._iterator, "_pid", None) not in (None, os.getpid()):
             self._iterator = None
         return super().__iter__()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader is in its data: a checkpoint holds this, and a new loader of the same
+        dataset goes on from there with :meth:`load_state_dict`.
+
+        Batches that were prefetched but not handed over count as not yet loaded. Can be written as
+        JSON where the dataset's and sampler's own hooks give what can.
+        """
+        if self._is_torchs():
+            raise RuntimeError(
+                "millhead: torch's own iterator serves this loader (DataPipes, or no C core): it "
+                "has no position to save"
+            )
+        if self._progress is None:
+            return resume.unbegun(self) if self._loaded is None else dict(self._loaded)
+        found = None if self._current is None else self._current()
+        if found is not None:
+            found.note_state()
+        return self._progress.to_dict(self)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let the next ``iter()`` go on from a state that :meth:`state_dict` gave.
+
+        The sampler is asked again for what was consumed, but none of it is fetched. The number of
+        workers may differ, except for iterable datasets. An empty dict does nothing.
+
+        Raises:
+            ValueError: for a state of another dataset, version or origin, or a damaged one.
+        """
+        if state_dict == {}:
+            return
+        self._resume = resume.read(state_dict, self)
+        self._loaded = dict(state_dict)
+        self._progress = self._current = self._iterator = None
 
     def _is_torchs(self) -> bool:
         """Whether torch's own iterator serves this loader."""
@@ -210,7 +261,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def __getstate__(self) -> dict[str, Any]:
         """The loader without what only lives in this process: it pickles and copies after use."""
         state = self.__dict__.copy()
-        state.update(_iterator=None, _engine=None, _stats=None)
+        state.update(_iterator=None, _engine=None, _stats=None, _current=None, _progress=None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

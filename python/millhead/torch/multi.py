@@ -23,13 +23,14 @@ from torch.utils.data.dataloader import (
 from millhead import Advice, _core
 from millhead.torch import _general
 from millhead.torch._limits import affinity_of_process, check_descriptors
-from millhead.torch._pin import Pinner
+from millhead.torch._pin import Pinner, Taken
 from millhead.torch._start import start_workers
 from millhead.torch._stats import SAY_AFTER_S, EpochLine, advise
 from millhead.torch._template import reap_retired
 from millhead.torch._workers import Descriptor, Worker, describe_exit, end_all, hint_for_exit
 from millhead.torch.fetch import length
-from millhead.torch.iterator import Profiled
+from millhead.torch.iterator import Profiled, advise_to_hook
+from millhead.torch.resume import Progress, has_hooks
 from millhead.torch.worker import DUMP_STACK, Job, WorkerPlan
 
 if TYPE_CHECKING:
@@ -58,8 +59,23 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         self._shutdown = True  # until there is something to shut down
         self._pid = os.getpid()
         self._workers: list[Worker] = []  # type: ignore[assignment]
-        # Not _MultiProcessingDataLoaderIter's: it would start torch's own workers and queues.
-        _BaseDataLoaderIter.__init__(self, loader)
+        self._progress = Progress(loader)
+        with contextlib.ExitStack() as replay:
+            if not self._progress.again:
+                replay.enter_context(self._progress.replaying(loader))
+            # Not _MultiProcessingDataLoaderIter's: it would start torch's own workers and queues.
+            _BaseDataLoaderIter.__init__(self, loader)
+            self._set_up(loader)
+            self._stats.setup_ns = time.perf_counter_ns() - began
+            self._began_ns = began
+            if self._progress.again:
+                replay.enter_context(self._progress.replaying(loader))
+            self._reset(loader, first_iter=True)
+        self._drop(0 if self._progress.resume is None else self._progress.resume.since)
+
+    def _set_up(self, loader: DataLoader[Any]) -> None:
+        """Everything but the tasks."""
+        self._base_seed: int = self._progress.agree_on_seed(int(self._base_seed))
         self._profile_name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
         self._millhead_loader = weakref.ref(loader)
         self._prefetch_factor = loader.prefetch_factor
@@ -82,7 +98,11 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         #: Where batches are taken from: the channel, or what pins them on the way.
         self._outlet: Any = None
         self._iterable = self._dataset_kind == _DatasetKind.Iterable
+        self._items = loader.batch_size or 1
         self._drawn = [0] * self._num_workers  # items asked of each worker's stream
+        #: Whether workers may have states to save: generators, or hooks of the dataset.
+        self._snapshot_rng = loader.snapshot_rng
+        self._snapshots = self._snapshot_rng or self._iterable or has_hooks(self._dataset)
         check_descriptors(self._num_workers)
         self._open_channel()
         self._started = time.monotonic()
@@ -98,9 +118,6 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         except BaseException:
             self._shutdown_workers()
             raise
-        self._stats.setup_ns = time.perf_counter_ns() - began
-        self._began_ns = began
-        self._reset(loader, first_iter=True)
 
     # --- starting ---
 
@@ -125,6 +142,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         try:
             affinity = affinity_of_process()
             plans = [self._plan(number, trainer, affinity) for number in range(self._num_workers)]
+            self._restore(plans, loader)
             self._threads_at_start = len(os.listdir("/proc/self/task"))
             self._stats.start, started = start_workers(
                 self._engine, loader.multiprocessing_context, job, plans, self._timeout
@@ -159,31 +177,68 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             iterable=self._iterable,
             auto_collation=self._auto_collation,
             drop_last=self._drop_last,
-            base_seed=int(self._base_seed),
+            base_seed=self._base_seed,
+            snapshot_rng=self._snapshot_rng,
             maps=self._channel.maps(number),
             affinity=affinity,
             crash_point=os.environ.get("MILLHEAD_TEST_WORKER_CRASH"),
             descriptors=tuple(Descriptor(fd) for fd in fds),
         )
 
+    def _restore(self, plans: list[WorkerPlan], loader: DataLoader[Any]) -> None:
+        """Tell the workers of a resumed epoch where to begin."""
+        resume = self._progress.resume
+        if resume is None:
+            return
+        skipped = 0
+        for plan, restore in itertools.zip_longest(plans, resume.restores):
+            seed = resume.seed_of(plan.number, self._iterable)
+            plan.base_seed = plan.base_seed if seed is None else seed
+            plan.restore = restore
+            skipped += 0 if restore is None else restore.skip
+        advise_to_hook(skipped)
+
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """Begin an epoch: torch's ``__iter__`` calls this on a persistent iterator."""
-        _BaseDataLoaderIter._reset(self, loader, first_iter)
         if not first_iter:
-            # What was prefetched and not asked for is finished and dropped, as in torch: the
-            # workers' generators have moved on by exactly that much.
-            while self._pending:
-                self._take_next()
-            self._channel.new_epoch()
+            self._begin_again(loader)
+        _BaseDataLoaderIter._reset(self, loader, first_iter)
+        progress = self._progress
+        self._sampler_iter = progress.ask_again(self._sampler_iter)
+        self._num_yielded = progress.yielded
         self._pending.clear()
         self._tasks = [0] * self._num_workers
-        self._drawn = [0] * self._num_workers
-        self._ended: set[int] = set()  # workers whose stream has ended
+        self._drawn = [worker.batches * self._items for worker in progress.workers]
+        #: Workers whose stream has ended.
+        self._ended = {n for n, worker in enumerate(progress.workers) if worker.ended}
         self._holes = 0  # tasks that could not be put
+        self._asked = progress.consumed  # batches of this epoch
+        self._places: list[deque[int]] = [deque() for _ in range(self._num_workers)]
         self._cycle = itertools.cycle(range(self._num_workers))
+        for _ in range(progress.next_worker):
+            next(self._cycle)
+        self._first = True
         self._epoch: EpochLine | None = EpochLine(self._stats)
         for _ in range(self._under_way):
             self._try_put_index()
+
+    def _begin_again(self, loader: DataLoader[Any]) -> None:
+        # What was prefetched and not asked for is finished and dropped, as in torch: the workers'
+        # generators have moved on by exactly that much.
+        while self._pending:
+            self._take_next()
+        self._channel.new_epoch()
+        before = self._progress
+        self._progress = Progress(loader, again=True)
+        self._progress.base_seed = before.base_seed
+        self._progress.carry_over(before)
+
+    def _drop(self, count: int) -> None:
+        """Fetch again and drop what was consumed after the workers' states were saved."""
+        for _ in range(count):
+            with contextlib.suppress(Exception):  # it was raised, and the run went on
+                self._next_data()
+        self._num_yielded = self._progress.yielded
 
     # --- one batch ---
 
@@ -194,11 +249,16 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             self._holes -= 1
             self._try_put_index()
         while self._pending:
-            worker, (kind, payload, samples) = self._take_next()
+            worker, (kind, payload, samples, _) = self._take_next()
+            position = self._places[worker].popleft()
             if kind != _core.END:
+                # The parts of an iterable dataset have no common order to be ahead in.
+                progress = self._progress
+                progress.done(progress.consumed if self._iterable else position)
                 return self._deliver(kind, payload, samples)
             self._ended.add(worker)
             self._try_put_index()
+        self._progress.finished = True
         if self._epoch is not None:
             self._epoch.end()
             self._epoch = None
@@ -215,33 +275,44 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
                 payload = self._unpack(kind, payload)
         finally:  # a batch that cannot be unpickled is lost, but not its place in the pipeline
             self._try_put_index()
+            self._progress.next_worker = self._pending[0] if self._pending else 0
         stats = self._stats
         if kind == _core.ERROR:
             stats.errors_raised += 1
             payload.reraise()
         stats.batch("slot" if kind == _core.SLOT else "general", samples)
-        if self._num_yielded == 0:
+        if self._first:
+            self._first = False
             stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
+        self._progress.delivered()
         return payload
 
     def _try_put_index(self) -> None:
         worker = self._next_worker()
         if worker is None:
             return
+        progress = self._progress
         try:
             index = next(self._sampler_iter)
+            while self._asked in progress.ahead:  # consumed before this epoch was resumed
+                self._asked += 1
+                index = next(self._sampler_iter)
         except StopIteration:
             return
+        progress.put()
+        wants_state = self._snapshots and progress.snapshot_due(self._asked)
         samples = length(index) if self._auto_collation else 1
         if self._iterable:  # no index says which samples: number them as the worker will
             first = self._drawn[worker]
             index = range(first, first + samples) if self._auto_collation else first
             self._drawn[worker] += samples
         try:
-            self._channel.put(worker, self._position, index, samples)
+            self._channel.put(worker, self._position, index, samples, wants_state)
         except BaseException:
             self._holes += 1  # an index that cannot be pickled: its place waits for the next one
             raise
+        self._places[worker].append(self._asked)
+        self._asked += 1
         self._position += 1
         self._tasks[worker] += 1
         self._pending.append(worker)
@@ -304,7 +375,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
 
     # --- waiting ---
 
-    def _take_next(self) -> tuple[int, tuple[int, Any, int]]:
+    def _take_next(self) -> tuple[int, Taken]:
         """The batch that is due, or where order does not matter the first to come."""
         if self._pinner is not None:
             self._stats.meter.begin_wait()
@@ -314,6 +385,8 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             self._stats.meter.end_wait()
         self._pending.remove(worker)  # the first one, when in order
         self._tasks[worker] -= 1
+        if self._snapshots or taken[0] == _core.END:
+            self._progress.worker_done(worker, taken[3], taken[0] == _core.END)
         return worker, taken
 
     def _any_ready(self) -> int:
@@ -327,8 +400,8 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             self._look_at_clock(self._pending[0], deadline)
         return int(worker)
 
-    def _take(self, worker: int) -> tuple[int, Any, int]:
-        taken: tuple[int, Any, int] | None = self._outlet.take(worker, 0)
+    def _take(self, worker: int) -> Taken:
+        taken: Taken | None = self._outlet.take(worker, 0)
         if taken is None:
             deadline = self._deadline()
             while (taken := self._outlet.take(worker, self._slice())) is None:
@@ -429,6 +502,9 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             loader._iterator = None  # the next epoch starts afresh
         self._shutdown_workers()
         raise RuntimeError(self._failure)
+
+    def note_state(self) -> None:
+        """The loader's state knows already: each batch brought it along."""
 
     # --- ending ---
 

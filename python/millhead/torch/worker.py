@@ -28,8 +28,10 @@ from torch.utils.data._utils import worker as torch_worker
 
 from millhead import _core
 from millhead.torch import _general
+from millhead.torch._moment import Moment
 from millhead.torch._workers import Descriptor
 from millhead.torch.fetch import Stream, as_list, fetches_together, length, rows_of, within
+from millhead.torch.resume import Restore, state_of
 
 #: Signals on which a worker's Python stack goes to its stderr, and to the file it was given.
 SHOW_STACK = signal.SIGRTMIN + 9
@@ -56,11 +58,14 @@ class WorkerPlan:
     auto_collation: bool
     drop_last: bool
     base_seed: int
+    snapshot_rng: bool
     maps: tuple[int, int]
     affinity: frozenset[int] | None
     crash_point: str | None
     #: Control block, batches, spill memory, events, the trainer's process, a file for stacks.
     descriptors: tuple[Descriptor, ...]
+    #: Where a resumed epoch begins, for this worker.
+    restore: Restore | None = None
 
 
 def prepare_to_fork() -> None:
@@ -109,6 +114,8 @@ class _Worker:
         self.numbers: list[Any] = []  # indices of the batch in hand
         self.initialised = False
         self.stream: Stream | None = None
+        self.skip = 0  # batches to draw and drop before the first
+        self.wants_state = False
 
     def start(self) -> ExceptionWrapper | None:
         """Seeding and the user's worker_init_fn; an exception there is the first batch's."""
@@ -130,8 +137,15 @@ class _Worker:
     def open_dataset(self) -> None:
         """Be ready for an epoch: an iterable dataset begins from its start."""
         self.initialised = False
+        restore, self.plan.restore = self.plan.restore, None
+        iterator = None
+        if restore is not None:
+            iterator = restore.open(self.dataset, self.plan.iterable)
+        elif self.plan.iterable:
+            iterator = iter(self.dataset)
         if self.plan.iterable:
-            self.stream = Stream(iter(self.dataset), self.draw, self.plan.drop_last)
+            self.stream = Stream(iterator, self.draw, self.plan.drop_last)
+            self.skip = 0 if restore is None else restore.skip
         self.initialised = True
 
     def draw(self, iterator: Any, first: int, count: int) -> list[Any]:
@@ -146,6 +160,7 @@ class _Worker:
         if self.stream is not None:
             self.numbers = index if self.plan.auto_collation else [index]
             self.stage = "sample"
+            self.skip_batches(index)
             return self.stream.batch(len(index)) if self.plan.auto_collation else self.stream.one()
         if not self.plan.auto_collation:
             self.numbers = [index]
@@ -162,6 +177,27 @@ class _Worker:
         self.stage = "sample"
         return self.station.fetch(dataset, numbers)
 
+    def skip_batches(self, index: Any) -> None:
+        """Draw again what was consumed of a stream that cannot be told where to begin."""
+        stream, count = self.stream, self.skip
+        assert stream is not None
+        self.skip = 0
+        for _ in range(count):
+            with contextlib.suppress(Exception):  # it was raised, and the run went on
+                stream.batch(len(index)) if self.plan.auto_collation else stream.one()
+
+    def save_state(self) -> None:
+        """Let the next result bring the states of hooks and generators along."""
+        if not self.wants_state:
+            return
+        self.wants_state = False
+        iterator = None if self.stream is None else self.stream.iterator
+        dataset = None if iterator is self.dataset else state_of(self.dataset)
+        hooks = dataset, state_of(iterator)
+        if hooks != (None, None) or self.plan.snapshot_rng:
+            generators = Moment.now().pack() if self.plan.snapshot_rng else None
+            self.station.save_state(pickle.dumps((*hooks, generators), 5))
+
     def gather(self, index: Any) -> Any:
         """Rows of what is in memory already: None when they are sent, else the batch or
         NotImplemented."""
@@ -170,6 +206,7 @@ class _Worker:
         columns, numbers = rows_of(self.dataset, index)
         if columns is None:
             return NotImplemented
+        self.save_state()
         return None if self.station.gather(columns, numbers) else _core.gather(columns, numbers)
 
     def work(self, index: Any) -> None:
@@ -185,6 +222,7 @@ class _Worker:
             samples = self.fetch(index)
             self.stage = "collating"
             if self.default_collate:
+                self.save_state()
                 if self.station.collate(samples):
                     return
                 # No slot, perhaps: then into memory of our own. Torch's collate in a worker takes
@@ -194,6 +232,7 @@ class _Worker:
                 self.station.collating()
                 batch = self.job.collate_fn(samples)
             del samples
+        self.save_state()
         if not self.station.send_batch(batch):
             self.station.send(False, _general.dumps(batch))
 
@@ -231,7 +270,7 @@ class _Worker:
     def run(self) -> None:
         failed_start = self.start()
         while (task := self.station.next()) is not None:
-            index, new_epoch = task
+            index, new_epoch, self.wants_state = task
             try:
                 if new_epoch:  # torch makes a new fetcher then, whatever came before
                     self.open_dataset()
@@ -252,11 +291,15 @@ class _Worker:
     def end_stream(self) -> None:
         if self.stream is not None:
             self.stream.ended = True  # whoever raised it: torch asks this worker no more
+        self.wants_state = True  # its last word of this epoch
+        self.save_state()
         self.station.send_end()
 
     def report(self) -> None:
         """Send the exception being handled, with where it arose."""
         wrapper = self.wrap()
+        with contextlib.suppress(Exception):  # one exception is enough to report
+            self.save_state()
         with contextlib.suppress(Exception):  # an index that cannot be shown
             wrapper.exc_msg += f"millhead: {self.place()}\n"
         if "Cannot re-initialize CUDA in forked subprocess" in wrapper.exc_msg:

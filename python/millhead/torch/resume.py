@@ -1,0 +1,539 @@
+"""Where a loader is in its data, and how it goes on from there.
+
+A position is taken between two batches and holds no data: which epoch, how many batches of it were
+consumed, the generators as they were when it began, and the states of the user's own hooks. To go
+on, the sampler is asked again for the batches already consumed; no sample of theirs is fetched.
+
+Batches that were prefetched and not yet asked for do not count: they are fetched again.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import pickle
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, IterableDataset
+from torch.utils.data.dataloader import _InfiniteConstantSampler
+
+from millhead.torch._moment import Moment
+
+VERSION = 1
+#: Odd, so that multiplying by it loses nothing: spreads positions over the seeds.
+_SPREAD = 0x9E3779B97F4A7C15
+
+
+def has_hooks(thing: Any) -> bool:
+    """Whether it can save and load its own state, as torchdata's ``Stateful`` asks."""
+    return callable(getattr(thing, "state_dict", None)) and callable(
+        getattr(thing, "load_state_dict", None)
+    )
+
+
+def _is_endless(index_sampler: Any) -> bool:
+    """Whether it only says how many, as torch's does for iterable datasets."""
+    inner = getattr(index_sampler, "sampler", index_sampler)
+    return isinstance(inner, _InfiniteConstantSampler)
+
+
+def state_of(thing: Any) -> Any:
+    """Its state, or None without hooks."""
+    return thing.state_dict() if has_hooks(thing) else None
+
+
+def sampler_with_hooks(index_sampler: Any) -> Any:
+    """What yields the indices and can save its own state: the sampler that was asked for, or the
+    one that torch's BatchSampler asks. None where neither can."""
+    if has_hooks(index_sampler):
+        return index_sampler
+    if type(index_sampler) is BatchSampler and has_hooks(index_sampler.sampler):
+        return index_sampler.sampler
+    return None
+
+
+@dataclass
+class Restore:
+    """What a worker, or the caller without workers, sets its dataset to."""
+
+    dataset: Any = None
+    iterator: Any = None
+    #: Packed generators (``snapshot_rng``), or None.
+    generators: bytes | None = None
+    #: The states are those of the last epoch's end, and an epoch begins.
+    renew: bool = False
+    #: Batches to draw and drop, where an iterable dataset has no hooks.
+    skip: int = 0
+
+    def open(self, dataset: Any, iterable: bool) -> Any:
+        """Bring the dataset back; its iterator if it is iterable, else None."""
+        stream = self._load(dataset, iterable)
+        if self.renew and iterable:
+            stream = self._begin_epoch(dataset, stream)
+        if self.generators is not None:
+            Moment.unpack(self.generators).put_back()
+        return stream
+
+    def _load(self, dataset: Any, iterable: bool) -> Any:
+        if self.dataset is not None and has_hooks(dataset):
+            dataset.load_state_dict(self.dataset)
+        if not iterable:
+            return None
+        stream = iter(dataset)
+        if self.iterator is not None and has_hooks(stream):
+            stream.load_state_dict(self.iterator)
+        return stream
+
+    def _begin_epoch(self, dataset: Any, stream: Any) -> Any:
+        """An iterator for the next epoch of a dataset that was loaded as it was at the end of one.
+
+        Most hooks only note where the next iterator shall begin: one that ends at once takes that
+        note, and the next begins at the start. Where it does not end, the dataset had nothing to
+        note, and is loaded again to undo what was drawn.
+        """
+        try:
+            next(stream)
+        except StopIteration:
+            return iter(dataset)
+        return self._load(dataset, iterable=True)
+
+
+@dataclass
+class Position:
+    """A saved position, read and checked."""
+
+    epoch: int
+    consumed: int
+    yielded: int
+    #: Batches consumed after the place described here: they are fetched again, and dropped.
+    since: int
+    base_seed: int | None
+    #: The epoch was not the first of its iterator: workers persist, and no seed was drawn for it.
+    again: bool
+    finished: bool
+    #: The generators are those of the end of the epoch, not of its beginning.
+    at_end: bool
+    persists: bool
+    workers: int
+    next_worker: int
+    ahead: list[int]
+    ended: list[int]
+    moment: Moment
+    #: Without workers: when the sampler was first asked, which may be later.
+    first_moment: Moment | None
+    sampler: Any
+    restores: list[Restore]
+
+    def begin_next_epoch(self, loader: Any) -> None:
+        """Turn the end of an epoch into the beginning of the next."""
+        if not self.at_end:
+            self.moment = _moment_of_end(self, loader)
+        self.epoch += 1
+        self.consumed = self.yielded = self.since = self.next_worker = 0
+        self.ahead, self.ended, self.first_moment = [], [], None
+        self.again = self.persists and self.workers > 0
+        if not self.again:
+            self.base_seed = None
+        if self.workers > 0 and not self.persists:
+            self.restores = []  # new workers, with the dataset as the trainer has it
+        for restore in self.restores:
+            restore.renew, restore.skip = True, 0
+
+    def seed_of(self, worker: int, iterable: bool) -> int | None:
+        """What a worker is seeded from; None: what the epoch was.
+
+        Where nothing tells how far its generators were, it must not begin again with what the first
+        samples of the epoch were given.
+        """
+        restore = self.restores[worker] if worker < len(self.restores) else Restore()
+        began = self.again or (self.consumed > worker if self.restores else self.consumed > 0)
+        if self.base_seed is None or not began or iterable or restore.generators is not None:
+            return None
+        mixed = (self.base_seed + self.epoch * _SPREAD + self.consumed * (_SPREAD >> 7)) % 2**64
+        return (mixed ^ mixed >> 31) * _SPREAD % 2**63
+
+
+def _moment_of_end(position: Position, loader: Any) -> Moment:
+    """The generators at the end of an epoch of which only the beginning was saved: ask its sampler
+    for everything, as the epoch did."""
+    before = Moment.now()
+    position.moment.put_back()
+    position.moment.put_back_own(loader)
+    try:
+        indices = iter(loader._index_sampler)
+        if not position.again:
+            torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+            if position.workers:
+                indices = iter(loader._index_sampler)
+        if position.first_moment is not None:
+            position.first_moment.put_back()
+        if not _is_endless(loader._index_sampler):
+            deque(indices, maxlen=0)
+        return Moment.now(loader)
+    finally:
+        before.put_back()
+
+
+#: The state of a loader that nobody has iterated over: the end of nothing.
+_UNBEGUN: dict[str, Any] = {
+    "millhead": VERSION,
+    "epoch": -1,
+    "_num_yielded": 0,
+    "_sampler_iter_yielded": 0,
+    "_steps_since_snapshot": 0,
+    "_iterator_finished": False,
+    "_index_sampler_state": None,
+    "base_seed": None,
+    "next_worker": 0,
+    "again": False,
+    "at_end": True,
+    "ahead": [],
+    "ended": [],
+    "first_generators": None,
+    "worker_states": [],
+}
+
+
+def unbegun(loader: Any) -> dict[str, Any]:
+    """The state of a loader before its first iterator."""
+    return {
+        **_UNBEGUN,
+        "length": _length(loader.dataset),
+        "workers": loader.num_workers,
+        "persists": False,
+        "generators": Moment.now(loader).to_text(),
+    }
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(f"millhead: cannot resume: {what}")
+
+
+def read(state: Any, loader: Any) -> Position:
+    """The position a state dict describes. Raises ValueError where it is not one of this loader."""
+    _require(isinstance(state, dict), f"the state is a {type(state).__name__}, not a dict")
+    _require("millhead" in state, "the state is not one that this loader's state_dict() gave")
+    version = state["millhead"]
+    _require(
+        version == VERSION, f"the state has version {version!r}, this millhead reads {VERSION}"
+    )
+    length = _length(loader.dataset)
+    _require(
+        state.get("length") == length,
+        f"the state is of a dataset of {state.get('length')} samples, this one has {length}",
+    )
+    try:
+        position = _parse(state)
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise ValueError(f"millhead: cannot resume: the state is damaged ({error!r})") from None
+    if position.workers != loader.num_workers and not position.finished:
+        _require(
+            not isinstance(loader.dataset, IterableDataset),
+            f"an iterable dataset goes on in as many workers as it was left in ({position.workers}"
+            f", not {loader.num_workers}): each has its own part of the samples",
+        )
+        position.consumed += position.since
+        position.yielded += position.since
+        position.restores, position.next_worker, position.since = [], 0, 0
+    return position
+
+
+def _length(thing: Any) -> int | None:
+    """Of a dataset or sampler; None where it has none, or only says so."""
+    if isinstance(thing, IterableDataset):
+        return None
+    try:
+        return len(thing)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is not a count")
+    return value
+
+
+def _parse(state: dict[str, Any]) -> Position:
+    first = state["first_generators"]
+    return Position(
+        epoch=_count(state["epoch"] + 1) - 1,
+        consumed=_count(state["_sampler_iter_yielded"]),
+        yielded=_count(state["_num_yielded"]),
+        since=_count(state["_steps_since_snapshot"]),
+        base_seed=None if state["base_seed"] is None else int(state["base_seed"]),
+        again=bool(state["again"]),
+        finished=bool(state["_iterator_finished"] or state["at_end"]),
+        at_end=bool(state["at_end"]),
+        persists=bool(state["persists"]),
+        workers=_count(state["workers"]),
+        next_worker=_count(state["next_worker"]),
+        ahead=[_count(entry) for entry in state["ahead"]],
+        ended=[_count(entry) for entry in state["ended"]],
+        moment=Moment.from_text(state["generators"]),
+        first_moment=None if first is None else Moment.from_text(first),
+        sampler=state["_index_sampler_state"],
+        restores=[_read_restore(entry) for entry in state["worker_states"]],
+    )
+
+
+def _read_restore(entry: Any) -> Restore:
+    generators = entry["generators"]
+    return Restore(
+        dataset=entry["dataset"],
+        iterator=entry["iterator"],
+        generators=None if generators is None else base64.b64decode(generators, validate=True),
+        renew=bool(entry["renew"]),
+        skip=_count(entry["skip"]),
+    )
+
+
+@dataclass
+class WorkerProgress:
+    """What is known of a worker, or of the caller where there is none."""
+
+    batches: int = 0  # of this epoch
+    #: After its last batch: as the worker sent it, pickled, or as it was told to restore.
+    state: bytes | Restore | None = None
+    old: bool = False  # the state is that of an earlier epoch's end
+    ended: bool = False
+
+    def to_dict(self, iterable: bool) -> dict[str, Any]:
+        """For the loader's state."""
+        dataset, iterator, generators = None, None, None
+        if isinstance(self.state, Restore):
+            known = self.state
+            dataset, iterator, generators = known.dataset, known.iterator, known.generators
+        elif self.state is not None:
+            dataset, iterator, generators = pickle.loads(self.state)
+        has_hooks = dataset is not None or iterator is not None
+        return {
+            "dataset": dataset,
+            "iterator": iterator,
+            "generators": None if generators is None else base64.b64encode(generators).decode(),
+            "renew": self.old,
+            "skip": self.batches if iterable and not has_hooks else 0,
+        }
+
+
+@dataclass
+class Mark:
+    """A place at which the state of every worker is known."""
+
+    consumed: int
+    yielded: int
+    next_worker: int
+    sampler: Any
+    workers: list[dict[str, Any]]
+    ended: list[int]
+
+
+class Progress:
+    """How far an epoch is. Its iterator keeps this up to date; the loader keeps it beyond that."""
+
+    def __init__(self, loader: Any, again: bool = False) -> None:
+        resume: Position | None = loader._resume
+        loader._resume = None
+        loader._progress = self
+        self.index_sampler = loader._index_sampler
+        if resume is not None and resume.finished:
+            resume.begin_next_epoch(loader)
+        self.resume = resume
+        if resume is None:
+            loader._epoch += 1
+            self.moment: Moment = Moment.now(loader)
+            self.first_moment: Moment | None = None
+            self.base_seed: int | None = None
+            self.again = again
+        else:
+            loader._epoch = resume.epoch
+            self.moment, self.first_moment = resume.moment, resume.first_moment
+            self.base_seed, self.again = resume.base_seed, resume.again
+        self.epoch = loader._epoch
+        self.consumed = self.yielded = self.next_worker = 0
+        self.ahead: set[int] = set()
+        self.finished = False
+        self.iterable = isinstance(loader.dataset, IterableDataset)
+        #: Whether workers have states to bring.
+        self.stateful = loader.snapshot_rng or has_hooks(loader.dataset)
+        self.hooked = sampler_with_hooks(self.index_sampler)
+        self.sampler_state = state_of(self.hooked)
+        self._sampler_states: deque[Any] = deque()
+        self.workers = [WorkerProgress() for _ in range(max(loader.num_workers, 1))]
+        self.total = _length(self.index_sampler)
+        if loader.in_order and loader.num_workers and (self.iterable or self.total is not None):
+            self.every = max(loader.snapshot_every_n_steps, 1)
+        else:
+            self.every = 1  # nobody knows which of a worker's batches will be its last
+        if resume is not None:
+            self._adopt(resume)
+        self.mark: Mark | None = self.make_mark() if self.every > 1 else None
+
+    def _adopt(self, resume: Position) -> None:
+        """Take over the counts of the position resumed from."""
+        self.consumed, self.yielded = resume.consumed, resume.yielded
+        self.ahead, self.next_worker = set(resume.ahead), resume.next_worker
+        if resume.sampler is not None:
+            self.sampler_state = resume.sampler
+        for worker, restore in zip(self.workers, resume.restores, strict=False):
+            worker.state, worker.old, worker.batches = restore, restore.renew, restore.skip
+        for number in resume.ended:
+            self.workers[number].ended = True
+
+    def carry_over(self, before: Progress) -> None:
+        """Workers that persist go on as the last epoch left them."""
+        for worker, old in zip(self.workers, before.workers, strict=True):
+            worker.state, worker.old = old.state, old.state is not None
+        if self.mark is not None:
+            self.mark = self.make_mark()
+
+    # --- going on from a position ---
+
+    @contextmanager
+    def replaying(self, loader: Any) -> Iterator[None]:
+        """Run what draws for the epoch's order under the generators of its beginning.
+
+        Global generators are then put back as the caller had them, unless he had set them to that
+        very moment: then the draws are those of his own run.
+        """
+        if self.resume is None:
+            yield
+            return
+        before = Moment.now()
+        self.moment.put_back()
+        self.moment.put_back_own(loader)
+        try:
+            yield
+        finally:
+            if not before.same_global(self.moment):
+                before.put_back()
+
+    def ask_again(self, indices: Any) -> Any:
+        """The iterator over indices, beyond the batches that were consumed."""
+        if self.resume is None or _is_endless(self.index_sampler):
+            return indices
+        if self.resume.sampler is not None and self.hooked is not None:
+            return self._load_sampler(self.resume.sampler)
+        skipped = sum(1 for _ in itertools.islice(indices, self.consumed))
+        _require(
+            skipped == self.consumed,
+            f"the sampler ended after {skipped} of the {self.consumed} batches that were consumed: "
+            "it is not the one the state was made with",
+        )
+        return indices
+
+    def _load_sampler(self, state: Any) -> Any:
+        """As for datasets: what was saved at the beginning of an epoch may be the end of another."""
+        self.hooked.load_state_dict(state)
+        found = iter(self.index_sampler)
+        if self.consumed:
+            return found
+        try:
+            next(found)
+        except StopIteration:
+            return iter(self.index_sampler)
+        self.hooked.load_state_dict(state)
+        return iter(self.index_sampler)
+
+    def agree_on_seed(self, drawn: int) -> int:
+        """The seed of the epoch's workers: the one that was saved, else the one just drawn."""
+        if self.base_seed is None:
+            self.base_seed = drawn
+        return self.base_seed
+
+    # --- keeping up ---
+
+    def put(self) -> None:
+        """A batch was asked for: note what the sampler would go on from after it."""
+        if self.hooked is not None:
+            self._sampler_states.append(self.hooked.state_dict())
+
+    def done(self, position: int) -> None:
+        """The batch at a position of the epoch was consumed."""
+        if position != self.consumed:
+            self.ahead.add(position)
+            return
+        self._advance()
+        while self.ahead and self.consumed in self.ahead:
+            self.ahead.remove(self.consumed)
+            self._advance()
+
+    def _advance(self) -> None:
+        self.consumed += 1
+        if self._sampler_states:
+            self.sampler_state = self._sampler_states.popleft()
+
+    def worker_done(self, number: int, state: bytes | None, ended: bool) -> None:
+        """A worker's result was consumed; it came with its state where one was asked for."""
+        worker = self.workers[number]
+        worker.batches += not ended
+        self.stateful = self.stateful or state is not None
+        worker.state, worker.old, worker.ended = state, False, ended
+
+    def delivered(self) -> None:
+        """A batch was handed over."""
+        self.yielded += 1
+        if self.every > 1 and self.yielded % self.every == 0:
+            self.mark = self.make_mark()
+
+    def make_mark(self) -> Mark:
+        """Here."""
+        return Mark(
+            self.consumed,
+            self.yielded,
+            self.next_worker,
+            self.sampler_state,
+            [worker.to_dict(self.iterable) for worker in self.workers],
+            [number for number, worker in enumerate(self.workers) if worker.ended],
+        )
+
+    def snapshot_due(self, position: int) -> bool:
+        """Whether the task at this position of the epoch should bring its worker's state.
+
+        A worker's last batch before each mark must, and its last of the epoch. An iterable
+        dataset's tasks outnumber its batches by one for each worker that ended.
+        """
+        workers, place = len(self.workers), (position + 1) % self.every
+        if self.total is not None and position >= self.total - workers:
+            return True
+        return self.every <= 2 * workers or place <= workers or place > self.every - workers
+
+    # --- saying where ---
+
+    def to_dict(self, loader: Any) -> dict[str, Any]:
+        """The loader's state."""
+        moment, first = self.moment, self.first_moment
+        if self.finished:
+            moment, first = Moment.now(loader), None
+        elif first is None and loader.num_workers == 0:
+            first = Moment.now()  # its sampler has still to draw
+        mark = self.mark
+        if mark is None or not self.stateful or self.finished:
+            mark = self.make_mark()
+        return {
+            "millhead": VERSION,
+            "epoch": self.epoch,
+            "_num_yielded": mark.yielded,
+            "_sampler_iter_yielded": mark.consumed,
+            "_steps_since_snapshot": self.consumed - mark.consumed,
+            "_iterator_finished": self.finished,
+            "_index_sampler_state": mark.sampler,
+            "length": _length(loader.dataset),
+            "base_seed": self.base_seed,
+            "workers": loader.num_workers,
+            "next_worker": mark.next_worker,
+            "persists": loader.persistent_workers,
+            "again": self.again,
+            "at_end": self.finished,
+            "ahead": sorted(self.ahead),
+            "ended": mark.ended,
+            "generators": moment.to_text(),
+            "first_generators": None if first is None else first.to_text(),
+            "worker_states": mark.workers,
+        }
