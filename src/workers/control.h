@@ -26,8 +26,8 @@
 #define MH_LEAVES_MAX 64
 #define MH_TASK_PAYLOAD_BYTES ((size_t)64 * 1024)
 /* Generator and hook state that travels with a result: Python's random (2.5 KB), numpy's (2.5 KB)
- * and torch's (5 KB) fit. */
-#define MH_STATE_BYTES ((size_t)11 * 1024)
+ * and torch's (5 KB) fit, as text. */
+#define MH_STATE_BYTES ((size_t)16 * 1024)
 #define MH_ANY_WORKER UINT32_MAX
 
 enum mh_task_flags {

@@ -31,6 +31,9 @@ from torch.utils.data import (
 from millhead import _no_core
 from millhead.torch.loader import DataLoader, stats
 
+#: torchdata's name for a loader with ``state_dict()``.
+StatefulDataLoader = DataLoader
+
 if _no_core is None:
     from millhead.torch import _bind as _bind  # makes torch known to the C core
 
@@ -46,6 +49,7 @@ __all__ = [
     "Sampler",
     "SequentialSampler",
     "StackDataset",
+    "StatefulDataLoader",
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",

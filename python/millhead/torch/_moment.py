@@ -116,7 +116,7 @@ class Moment:
         """For a checkpoint, JSON included."""
         if self._text is None:
             self._text = {
-                "global": base64.b64encode(self.pack()).decode(),
+                "global": self.encode(),
                 "own": {n: base64.b64encode(_torch_bytes(s)).decode() for n, s in self.own.items()},
             }
         return self._text
@@ -125,22 +125,24 @@ class Moment:
     def from_text(cls, text: Any) -> Moment:
         """What ``to_text`` wrote; ValueError, TypeError or KeyError for anything else."""
         own = {n: _torch_state(base64.b64decode(s, validate=True)) for n, s in text["own"].items()}
-        found = cls.unpack(base64.b64decode(text["global"], validate=True))
+        found = cls.decode(text["global"])
         found.own = own
         return found
 
-    def pack(self) -> bytes:
-        """The global generators as bytes."""
+    def encode(self) -> str:
+        """The global generators as text."""
         parts = (
             _random_bytes(self.states["random"]),
             b"" if self.states["numpy"] is None else _numpy_bytes(self.states["numpy"]),
             _torch_bytes(self.states["torch"]),
         )
-        return struct.pack("<II", len(parts[0]), len(parts[1])) + b"".join(parts)
+        head = struct.pack("<II", len(parts[0]), len(parts[1]))
+        return base64.b64encode(head + b"".join(parts)).decode()
 
     @classmethod
-    def unpack(cls, data: bytes) -> Moment:
-        """What ``pack`` gave; ValueError for anything else."""
+    def decode(cls, text: str) -> Moment:
+        """What ``encode`` gave; ValueError for anything else."""
+        data = base64.b64decode(text, validate=True)
         try:
             first, second = struct.unpack_from("<II", data)
             middle, last = 8 + first, 8 + first + second
@@ -149,6 +151,7 @@ class Moment:
                 "numpy": _numpy_state(data[middle:last]) if second and numpy is not None else None,
                 "torch": _torch_state(data[last:]),
             }
-        except struct.error as error:
+            torch.Generator().set_state(states["torch"])
+        except (struct.error, RuntimeError) as error:
             raise ValueError(f"not the states of generators: {error}") from None
         return cls(states, {})

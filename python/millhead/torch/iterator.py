@@ -69,7 +69,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         began = time.perf_counter_ns()
-        self._progress = Progress(loader)
+        self._progress = Progress(loader).install(loader)
         self._begun = False  # whether the sampler was asked
         self._first = True
         stream = self._begin(loader)
@@ -83,6 +83,9 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
                 stream = self._dataset_fetcher.dataset_iter
             self._stream = Stream(stream, self._draw, self._drop_last)
             self._skip(self._progress)
+        if loader.limit_batches is not None:
+            left = max(loader.limit_batches - self._progress.consumed, 0)
+            self._sampler_iter = itertools.islice(self._sampler_iter, left)
         self._native = (
             self._default_collate
             and self._stream is None

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.utils.data
-from torch.utils.data import Dataset, IterDataPipe, MapDataPipe, Sampler
+from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from millhead import _no_core
@@ -49,6 +49,12 @@ def parse_memory(memory: int | str | None) -> int | None:
     if not 1 <= value < 2**63:
         raise ValueError(f"memory should be at least a byte and finite, but got {memory!r}")
     return int(value)
+
+
+def _check_count(name: str, value: int | None) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise ValueError(f"{name} should be a count, but got {value!r}")
+    return value
 
 
 class Engine:
@@ -105,6 +111,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     Args:
         dispatch: ``"batch"``: whole batches go to workers in turn, as torch does it.
+        limit_batches: batches of an epoch; nothing is fetched beyond. None: all there are.
+        prefetch_epoch: let workers begin the next epoch before this one is over. The order of the
+            next epoch is drawn then, so ``generator`` must be the loader's own; workers must
+            persist, and the dataset be map-style.
         snapshot_every_n_steps: how often workers bring the states of the dataset's hooks along, for
             ``state_dict()``; batches after the last such are fetched again on resuming.
         snapshot_rng: let workers bring their generators' states too, so that a resumed run repeats
@@ -142,8 +152,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         in_order: bool = True,
         dispatch: str = "batch",
         memory: int | str | None = None,
+        limit_batches: int | None = None,
         snapshot_every_n_steps: int = 1,
         snapshot_rng: bool = False,
+        prefetch_epoch: bool = False,
     ) -> None:
         if dispatch != "batch":
             raise ValueError(f"dispatch should be 'batch', but got {dispatch!r}")
@@ -154,7 +166,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._memory_bytes = parse_memory(memory)
         self._stats = Stats()
         self._engine: Engine | None = None
-        self.snapshot_every_n_steps = snapshot_every_n_steps
+        self.limit_batches = _check_count("limit_batches", limit_batches)
+        self.prefetch_epoch = prefetch_epoch
+        self.snapshot_every_n_steps = _check_count("snapshot_every_n_steps", snapshot_every_n_steps)
         self.snapshot_rng = snapshot_rng
         self._epoch = -1
         self._progress: resume.Progress | None = None
@@ -180,6 +194,27 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
+        if prefetch_epoch:
+            self._check_prefetch_epoch()
+
+    def _check_prefetch_epoch(self) -> None:
+        needs = {
+            "persistent_workers=True": self.persistent_workers,
+            "a generator of the loader's own": self.generator is not None,
+            "a map-style dataset": not isinstance(self.dataset, IterableDataset),
+            "in_order=True": self.in_order,
+            "a sampler without set_epoch(), which would come too late": not hasattr(
+                self.sampler, "set_epoch"
+            ),
+        }
+        missing = [need for need, met in needs.items() if not met]
+        if missing:
+            raise ValueError(f"prefetch_epoch needs {', '.join(missing)}")
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        length = super().__len__()
+        return length if self.limit_batches is None else min(length, self.limit_batches)
 
     def _get_iterator(self) -> _BaseDataLoaderIter:
         if self._is_torchs():

@@ -51,6 +51,19 @@ class Schema:
     slot_bytes: int
 
 
+class Turn:
+    """Whose turn it is in an epoch, and which tasks are under way."""
+
+    def __init__(self, progress: Progress, workers: int) -> None:
+        self.asked = progress.consumed  # batches of the epoch
+        self.pending: deque[int] = deque()  # workers, in the order their batches are due
+        #: For each worker the places in the epoch of the batches it was asked for.
+        self.places: list[deque[int]] = [deque() for _ in range(workers)]
+        self.cycle = itertools.cycle(range(workers))
+        for _ in range(progress.next_worker):
+            next(self.cycle)
+
+
 class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
     """Workers, fed and read through shared memory."""
 
@@ -59,7 +72,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         self._shutdown = True  # until there is something to shut down
         self._pid = os.getpid()
         self._workers: list[Worker] = []  # type: ignore[assignment]
-        self._progress = Progress(loader)
+        self._progress = Progress(loader).install(loader)
         with contextlib.ExitStack() as replay:
             if not self._progress.again:
                 replay.enter_context(self._progress.replaying(loader))
@@ -93,7 +106,12 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         self._strangers = 0  # batches in a row that looked unlike the schema
         self._failure: str | None = None
         self._counted = (0, 0, 0, 0)
+        self._tasks = [0] * self._num_workers
         self._pending: deque[int] = deque()  # workers, in the order their batches are due
+        self._limit = loader.limit_batches
+        self._prefetch_epoch = loader.prefetch_epoch
+        #: The next epoch, where it has begun: its progress, indices and turn.
+        self._ahead: tuple[Progress, Any, Turn] | None = None
         self._pinner: Pinner | None = None
         #: Where batches are taken from: the channel, or what pins them on the way.
         self._outlet: Any = None
@@ -201,37 +219,40 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """Begin an epoch: torch's ``__iter__`` calls this on a persistent iterator."""
         if not first_iter:
-            self._begin_again(loader)
-        _BaseDataLoaderIter._reset(self, loader, first_iter)
-        progress = self._progress
-        self._sampler_iter = progress.ask_again(self._sampler_iter)
+            # What was prefetched and not asked for is finished and dropped, as in torch: the
+            # workers' generators have moved on by exactly that much.
+            while self._pending:
+                self._take_next()
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            if not first_iter:
+                self._progress = self._next_progress(loader)
+            _BaseDataLoaderIter._reset(self, loader, first_iter)
+            self._sampler_iter = self._progress.ask_again(self._sampler_iter)
+            self._turn = Turn(self._progress, self._num_workers)
+        else:
+            before = self._progress
+            self._progress, self._sampler_iter, self._turn = ahead
+            self._progress.carry_over(before)  # as it turned out
+        progress = self._progress.install(loader)
         self._num_yielded = progress.yielded
-        self._pending.clear()
-        self._tasks = [0] * self._num_workers
+        self._pending = self._turn.pending
         self._drawn = [worker.batches * self._items for worker in progress.workers]
         #: Workers whose stream has ended.
         self._ended = {n for n, worker in enumerate(progress.workers) if worker.ended}
         self._holes = 0  # tasks that could not be put
-        self._asked = progress.consumed  # batches of this epoch
-        self._places: list[deque[int]] = [deque() for _ in range(self._num_workers)]
-        self._cycle = itertools.cycle(range(self._num_workers))
-        for _ in range(progress.next_worker):
-            next(self._cycle)
         self._first = True
         self._epoch: EpochLine | None = EpochLine(self._stats)
-        for _ in range(self._under_way):
+        for _ in range(self._under_way - len(self._pending)):
             self._try_put_index()
 
-    def _begin_again(self, loader: DataLoader[Any]) -> None:
-        # What was prefetched and not asked for is finished and dropped, as in torch: the workers'
-        # generators have moved on by exactly that much.
-        while self._pending:
-            self._take_next()
+    def _next_progress(self, loader: DataLoader[Any]) -> Progress:
+        """For another epoch of the same workers."""
         self._channel.new_epoch()
-        before = self._progress
-        self._progress = Progress(loader, again=True)
-        self._progress.base_seed = before.base_seed
-        self._progress.carry_over(before)
+        progress = Progress(loader, again=True)
+        progress.base_seed = self._progress.base_seed
+        progress.carry_over(self._progress)
+        return progress
 
     def _drop(self, count: int) -> None:
         """Fetch again and drop what was consumed after the workers' states were saved."""
@@ -250,7 +271,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             self._try_put_index()
         while self._pending:
             worker, (kind, payload, samples, _) = self._take_next()
-            position = self._places[worker].popleft()
+            position = self._turn.places[worker].popleft()
             if kind != _core.END:
                 # The parts of an iterable dataset have no common order to be ahead in.
                 progress = self._progress
@@ -288,19 +309,25 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         return payload
 
     def _try_put_index(self) -> None:
+        progress, turn = self._progress, self._turn
+        under_way = progress.consumed + len(progress.ahead) + len(turn.pending)
+        if self._limit is not None and under_way >= self._limit:
+            return self._begin_ahead()
         worker = self._next_worker()
         if worker is None:
-            return
-        progress = self._progress
+            return None
         try:
             index = next(self._sampler_iter)
-            while self._asked in progress.ahead:  # consumed before this epoch was resumed
-                self._asked += 1
+            while turn.asked in progress.ahead:  # consumed before this epoch was resumed
+                turn.asked += 1
                 index = next(self._sampler_iter)
         except StopIteration:
-            return
+            return self._begin_ahead()
+        return self._put(worker, index, progress, turn)
+
+    def _put(self, worker: int, index: Any, progress: Progress, turn: Turn) -> None:
         progress.put()
-        wants_state = self._snapshots and progress.snapshot_due(self._asked)
+        wants_state = self._snapshots and progress.snapshot_due(turn.asked)
         samples = length(index) if self._auto_collation else 1
         if self._iterable:  # no index says which samples: number them as the worker will
             first = self._drawn[worker]
@@ -311,18 +338,39 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         except BaseException:
             self._holes += 1  # an index that cannot be pickled: its place waits for the next one
             raise
-        self._places[worker].append(self._asked)
-        self._asked += 1
         self._position += 1
         self._tasks[worker] += 1
-        self._pending.append(worker)
+        turn.places[worker].append(turn.asked)
+        turn.asked += 1
+        turn.pending.append(worker)
         if self._pinner is not None:
             self._pinner.expect(worker)
+
+    def _begin_ahead(self) -> None:
+        """Where asked to, let workers that have no more to do in this epoch begin the next. Its
+        batches go to the workers they would go to anyhow."""
+        loader = self._millhead_loader()
+        if not self._prefetch_epoch or loader is None:
+            return
+        if self._ahead is None:
+            progress = self._next_progress(loader)
+            self._progress.next_moment = progress.moment
+            turn = Turn(progress, self._num_workers)
+            self._ahead = progress, iter(self._index_sampler), turn
+        progress, indices, turn = self._ahead
+        while self._tasks[worker := turn.asked % self._num_workers] < self._prefetch_factor:
+            if self._limit is not None and turn.asked >= self._limit:
+                return
+            try:
+                index = next(indices)
+            except StopIteration:
+                return
+            self._put(worker, index, progress, turn)
 
     def _next_worker(self) -> int | None:
         """The next one in turn that goes on and has room for a task."""
         for _ in range(self._num_workers):
-            worker = next(self._cycle)
+            worker = next(self._turn.cycle)
             if worker not in self._ended and self._tasks[worker] < self._prefetch_factor:
                 return worker
         return None

@@ -9,7 +9,6 @@ Batches that were prefetched and not yet asked for do not count: they are fetche
 
 from __future__ import annotations
 
-import base64
 import itertools
 import pickle
 from collections import deque
@@ -63,8 +62,8 @@ class Restore:
 
     dataset: Any = None
     iterator: Any = None
-    #: Packed generators (``snapshot_rng``), or None.
-    generators: bytes | None = None
+    #: Generators as text (``snapshot_rng``), or None.
+    generators: str | None = None
     #: The states are those of the last epoch's end, and an epoch begins.
     renew: bool = False
     #: Batches to draw and drop, where an iterable dataset has no hooks.
@@ -76,7 +75,7 @@ class Restore:
         if self.renew and iterable:
             stream = self._begin_epoch(dataset, stream)
         if self.generators is not None:
-            Moment.unpack(self.generators).put_back()
+            Moment.decode(self.generators).put_back()
         return stream
 
     def _load(self, dataset: Any, iterable: bool) -> Any:
@@ -285,10 +284,12 @@ def _parse(state: dict[str, Any]) -> Position:
 
 def _read_restore(entry: Any) -> Restore:
     generators = entry["generators"]
+    if generators is not None:
+        Moment.decode(generators)  # now, while the error can be told
     return Restore(
         dataset=entry["dataset"],
         iterator=entry["iterator"],
-        generators=None if generators is None else base64.b64decode(generators, validate=True),
+        generators=generators,
         renew=bool(entry["renew"]),
         skip=_count(entry["skip"]),
     )
@@ -316,7 +317,7 @@ class WorkerProgress:
         return {
             "dataset": dataset,
             "iterator": iterator,
-            "generators": None if generators is None else base64.b64encode(generators).decode(),
+            "generators": generators,
             "renew": self.old,
             "skip": self.batches if iterable and not has_hooks else 0,
         }
@@ -340,40 +341,45 @@ class Progress:
     def __init__(self, loader: Any, again: bool = False) -> None:
         resume: Position | None = loader._resume
         loader._resume = None
-        loader._progress = self
         self.index_sampler = loader._index_sampler
         if resume is not None and resume.finished:
             resume.begin_next_epoch(loader)
         self.resume = resume
         if resume is None:
-            loader._epoch += 1
+            self.epoch = loader._epoch + 1
             self.moment: Moment = Moment.now(loader)
             self.first_moment: Moment | None = None
             self.base_seed: int | None = None
             self.again = again
         else:
-            loader._epoch = resume.epoch
+            self.epoch = resume.epoch
             self.moment, self.first_moment = resume.moment, resume.first_moment
             self.base_seed, self.again = resume.base_seed, resume.again
-        self.epoch = loader._epoch
+        #: The generators before the next epoch, where that has begun ahead of time.
+        self.next_moment: Moment | None = None
         self.consumed = self.yielded = self.next_worker = 0
         self.ahead: set[int] = set()
         self.finished = False
         self.iterable = isinstance(loader.dataset, IterableDataset)
         #: Whether workers have states to bring.
-        self.stateful = loader.snapshot_rng or has_hooks(loader.dataset)
+        self.stateful: bool = loader.snapshot_rng or has_hooks(loader.dataset)
         self.hooked = sampler_with_hooks(self.index_sampler)
         self.sampler_state = state_of(self.hooked)
         self._sampler_states: deque[Any] = deque()
         self.workers = [WorkerProgress() for _ in range(max(loader.num_workers, 1))]
         self.total = _length(self.index_sampler)
         if loader.in_order and loader.num_workers and (self.iterable or self.total is not None):
-            self.every = max(loader.snapshot_every_n_steps, 1)
+            self.every = max(int(loader.snapshot_every_n_steps), 1)
         else:
             self.every = 1  # nobody knows which of a worker's batches will be its last
         if resume is not None:
             self._adopt(resume)
         self.mark: Mark | None = self.make_mark() if self.every > 1 else None
+
+    def install(self, loader: Any) -> Progress:
+        """Be the one that the loader's state is made from."""
+        loader._progress, loader._epoch = self, self.epoch
+        return self
 
     def _adopt(self, resume: Position) -> None:
         """Take over the counts of the position resumed from."""
@@ -510,12 +516,14 @@ class Progress:
         """The loader's state."""
         moment, first = self.moment, self.first_moment
         if self.finished:
-            moment, first = Moment.now(loader), None
+            moment, first = self.next_moment or Moment.now(loader), None
         elif first is None and loader.num_workers == 0:
             first = Moment.now()  # its sampler has still to draw
         mark = self.mark
         if mark is None or not self.stateful or self.finished:
             mark = self.make_mark()
+        if loader.num_workers == 0 and loader.snapshot_rng:
+            mark.workers[0]["generators"] = Moment.now().encode()  # the caller does the work
         return {
             "millhead": VERSION,
             "epoch": self.epoch,

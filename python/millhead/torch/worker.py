@@ -195,7 +195,7 @@ class _Worker:
         dataset = None if iterator is self.dataset else state_of(self.dataset)
         hooks = dataset, state_of(iterator)
         if hooks != (None, None) or self.plan.snapshot_rng:
-            generators = Moment.now().pack() if self.plan.snapshot_rng else None
+            generators = Moment.now().encode() if self.plan.snapshot_rng else None
             self.station.save_state(pickle.dumps((*hooks, generators), 5))
 
     def gather(self, index: Any) -> Any:

@@ -1,0 +1,688 @@
+"""state_dict and load_state_dict: the rest of an epoch is the same, and nothing is fetched twice."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from compare import describe
+from millhead.torch import DataLoader, StatefulDataLoader
+from torch.utils.data import (
+    BatchSampler,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    get_worker_info,
+)
+
+LENGTH = 37
+WORKERS = [0, 1, 3]
+
+
+class Numbers(Dataset[int]):
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Augmented(Numbers):
+    """Draws from all three global generators."""
+
+    def __getitem__(self, index: int) -> Any:
+        return index, random.random(), np.random.random(), torch.rand(2)
+
+
+class EagerSampler(Sampler[int]):
+    """Draws in ``__iter__``, from generators that are not torch's."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def __iter__(self) -> Iterator[int]:
+        order = list(range(LENGTH))
+        if self.source == "random":
+            random.shuffle(order)
+        else:
+            np.random.shuffle(order)
+        return iter(order)
+
+    def __len__(self) -> int:
+        return LENGTH
+
+
+def _own(seed: int = 5) -> torch.Generator:
+    generator = torch.Generator()
+    generator.manual_seed(seed)
+    return generator
+
+
+SAMPLERS: dict[str, Any] = {
+    "sequential": dict,
+    "shuffle": lambda: {"shuffle": True},
+    "own generator": lambda: {"shuffle": True, "generator": _own()},
+    "sampler's generator": lambda: {"sampler": RandomSampler(Numbers(), generator=_own())},
+    "replacement": lambda: {"sampler": RandomSampler(Numbers(), True, 50)},
+    "subset": lambda: {"sampler": SubsetRandomSampler(range(3, 30))},
+    "weighted": lambda: {"sampler": WeightedRandomSampler([1.0] * LENGTH, 40)},
+    "eager random": lambda: {"sampler": EagerSampler("random")},
+    "eager numpy": lambda: {"sampler": EagerSampler("numpy")},
+    "batch sampler": lambda: {
+        "batch_sampler": BatchSampler(RandomSampler(Numbers(), generator=_own()), 5, True)
+    },
+    "no batches": lambda: {"shuffle": True, "batch_size": None},
+}
+
+
+def _loader(sampler: str, workers: int, dataset: Any = None, **extra: Any) -> DataLoader[Any]:
+    arguments: dict[str, Any] = {"batch_size": 4, "num_workers": workers, **SAMPLERS[sampler]()}
+    if "batch_sampler" in arguments:
+        del arguments["batch_size"]
+    return DataLoader(Numbers() if dataset is None else dataset, **arguments, **extra)
+
+
+def _take(iterator: Any, count: int) -> list[Any]:
+    return list(itertools.islice(iterator, count))
+
+
+def _disturb() -> None:
+    """What another process, or another state of this one, would have done to the generators."""
+    random.seed(99)
+    np.random.seed(98)
+    torch.manual_seed(97)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("at", [0, 1, 5])
+def test_the_rest_of_the_epoch_is_the_same(sampler: str, workers: int, at: int) -> None:
+    loader = _loader(sampler, workers)
+    iterator = iter(loader)
+    _take(iterator, at)
+    state = loader.state_dict()
+    expected = describe(list(iterator))
+    _disturb()
+    resumed = _loader(sampler, workers)
+    resumed.load_state_dict(json.loads(json.dumps(state)))
+    assert describe(list(resumed)) == expected
+
+
+@pytest.mark.parametrize("sampler", ["shuffle", "own generator", "eager random"])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_end_of_an_epoch_is_the_beginning_of_the_next(
+    sampler: str, workers: int, persistent: bool
+) -> None:
+    extra = {"persistent_workers": True} if persistent and workers else {}
+    loader = _loader(sampler, workers, **extra)
+    list(loader)
+    state = loader.state_dict()
+    expected = describe(list(loader))
+    _disturb()
+    resumed = _loader(sampler, workers, **extra)
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == expected
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_own_generators_go_on_in_later_epochs(workers: int, persistent: bool) -> None:
+    extra = {"persistent_workers": True} if persistent and workers else {}
+    loader = _loader("own generator", workers, **extra)
+    list(loader)
+    iterator = iter(loader)
+    _take(iterator, 3)
+    state = loader.state_dict()
+    expected = [describe(list(iterator)), describe(list(loader)), describe(list(loader))]
+    resumed = _loader("own generator", workers, **extra)
+    resumed.load_state_dict(state)
+    assert [describe(list(resumed)) for _ in range(3)] == expected
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_loader_that_nobody_iterated_has_a_state(workers: int) -> None:
+    loader = _loader("shuffle", workers)
+    state = loader.state_dict()
+    expected = describe(list(loader))
+    _disturb()
+    resumed = _loader("shuffle", workers)
+    resumed.load_state_dict(state)
+    assert resumed.state_dict() == state
+    assert describe(list(resumed)) == expected
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_twice_in_an_epoch(workers: int) -> None:
+    loader = _loader("shuffle", workers)
+    iterator = iter(loader)
+    _take(iterator, 2)
+    state = loader.state_dict()
+    expected = describe(list(iterator))
+    seen: list[Any] = []
+    for _ in range(3):
+        loader = _loader("shuffle", workers)
+        loader.load_state_dict(state)
+        seen += _take(iter(loader), 2)
+        state = loader.state_dict()
+    loader = _loader("shuffle", workers)
+    loader.load_state_dict(state)
+    assert describe(seen + list(loader)) == expected
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("every", [1, 4])
+def test_augmentation_is_repeated_where_generators_are_saved(
+    workers: int, persistent: bool, every: int
+) -> None:
+    extra: dict[str, Any] = {
+        "persistent_workers": persistent and workers > 0,
+        "snapshot_rng": True,
+        "snapshot_every_n_steps": every,
+    }
+    loader = _loader("shuffle", workers, Augmented(), **extra)
+    if persistent:
+        list(loader)
+    iterator = iter(loader)
+    _take(iterator, 6)
+    state = loader.state_dict()
+    expected = describe(list(iterator))
+    _disturb()
+    resumed = _loader("shuffle", workers, Augmented(), **extra)
+    resumed.load_state_dict(json.loads(json.dumps(state)))
+    assert describe(list(resumed)) == expected
+
+
+def test_augmentation_differs_but_reproducibly_where_they_are_not() -> None:
+    loader = _loader("shuffle", 2, Augmented())
+    iterator = iter(loader)
+    first = _take(iterator, 4)
+    state = loader.state_dict()
+    rest = list(iterator)
+    seen = []
+    for _ in range(2):
+        resumed = _loader("shuffle", 2, Augmented())
+        resumed.load_state_dict(state)
+        seen.append(list(resumed))
+    assert describe(seen[0]) == describe(seen[1])
+    assert [b[0].tolist() for b in seen[0]] == [b[0].tolist() for b in rest]
+    drawn = [b[1][0].item() for b in first + rest]
+    assert not {b[1][0].item() for b in seen[0]} & set(drawn[:4])
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 0), (0, 2), (1, 2)])
+def test_another_number_of_workers_goes_on_with_the_same_samples(before: int, after: int) -> None:
+    loader = _loader("shuffle", before)
+    iterator = iter(loader)
+    _take(iterator, 4)
+    state = loader.state_dict()
+    expected = describe(list(iterator))
+    resumed = _loader("shuffle", after)
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == expected
+
+
+def test_out_of_order_nothing_is_lost_or_repeated() -> None:
+    loader = _loader("sequential", 3, in_order=False)
+    iterator = iter(loader)
+    seen = _take(iterator, 5)
+    state = loader.state_dict()
+    del iterator
+    resumed = _loader("sequential", 3, in_order=False)
+    resumed.load_state_dict(state)
+    seen += list(resumed)
+    assert sorted(torch.cat(seen).tolist()) == list(range(LENGTH))
+
+
+class Counted(Numbers):
+    """Notes in shared memory which samples were asked for."""
+
+    def __init__(self) -> None:
+        self.calls = torch.zeros(LENGTH, dtype=torch.int64).share_memory_()
+
+    def __getitem__(self, index: int) -> int:
+        self.calls[index] += 1
+        return index
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_what_was_consumed_is_not_fetched_again(workers: int) -> None:
+    loader = _loader("shuffle", workers)
+    iterator = iter(loader)
+    consumed = torch.cat(_take(iterator, 6)).tolist()
+    state = loader.state_dict()
+    dataset = Counted()
+    resumed = _loader("shuffle", workers, dataset)
+    resumed.load_state_dict(state)
+    rest = torch.cat(list(resumed)).tolist()
+    assert dataset.calls[consumed].sum() == 0
+    assert dataset.calls[rest].tolist() == [1] * len(rest)
+
+
+def test_the_callers_generators_are_left_alone() -> None:
+    loader = _loader("eager random", 2)
+    iterator = iter(loader)
+    _take(iterator, 3)
+    state = loader.state_dict()
+    _disturb()
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    resumed = _loader("eager random", 2)
+    resumed.load_state_dict(state)
+    list(resumed)
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    assert before == after
+
+
+def test_generators_put_back_to_the_beginning_move_on_as_in_the_first_run() -> None:
+    torch.manual_seed(3)
+    loader = _loader("shuffle", 0)
+    state = loader.state_dict()
+    list(loader)
+    expected = torch.get_rng_state()
+    torch.manual_seed(3)
+    resumed = _loader("shuffle", 0)
+    resumed.load_state_dict(state)
+    list(resumed)
+    assert torch.equal(torch.get_rng_state(), expected)
+
+
+def test_the_state_outlives_its_iterator() -> None:
+    loader = _loader("shuffle", 2)
+    seen = []
+    for batch in loader:
+        seen.append(batch)
+        if len(seen) == 3:
+            break
+    state = loader.state_dict()
+    resumed = _loader("shuffle", 2)
+    resumed.load_state_dict(state)
+    seen += list(resumed)
+    assert sorted(torch.cat(seen).tolist()) == list(range(LENGTH))
+
+
+# --- hooks ---
+
+
+class CountingStream(IterableDataset[int]):
+    """Hooks on the dataset, which only note where the next iterator begins."""
+
+    def __init__(self) -> None:
+        self.place = 0
+        self.begin = 0
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        step, first = (1, 0) if info is None else (info.num_workers, info.id)
+        self.place, self.begin = self.begin, 0
+        for number in range(first + self.place * step, LENGTH, step):
+            self.place += 1
+            yield number
+
+    def state_dict(self) -> dict[str, int]:
+        return {"place": self.place}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.begin = state["place"]
+
+
+class HookedIterator:
+    def __init__(self, numbers: range) -> None:
+        self.numbers, self.place = numbers, 0
+
+    def __iter__(self) -> HookedIterator:
+        return self
+
+    def __next__(self) -> float:
+        if self.place >= len(self.numbers):
+            raise StopIteration
+        self.place += 1
+        return self.numbers[self.place - 1] + torch.rand(()).item()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"place": self.place, "generator": torch.get_rng_state().tolist()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.place = state["place"]
+        torch.set_rng_state(torch.tensor(state["generator"], dtype=torch.uint8))
+
+
+class HookedStream(IterableDataset[float]):
+    """Hooks on the iterator; random, and the parts of workers are of different lengths."""
+
+    def __iter__(self) -> HookedIterator:
+        info = get_worker_info()
+        number = 0 if info is None else info.id
+        return HookedIterator(range(100 * number, 100 * number + (4 if number == 1 else 17)))
+
+
+class PlainStream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        step, first = (1, 0) if info is None else (info.num_workers, info.id)
+        yield from range(first, LENGTH, step)
+
+
+@pytest.mark.parametrize("stream", [CountingStream, HookedStream, PlainStream])
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("at", [0, 1, 7])
+@pytest.mark.filterwarnings("ignore::millhead.Advice")
+def test_iterable_datasets_go_on(stream: Any, workers: int, at: int) -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(stream(), batch_size=2, num_workers=workers)
+
+    torch.manual_seed(1)
+    loader = make()
+    iterator = iter(loader)
+    _take(iterator, at)
+    state = json.loads(json.dumps(loader.state_dict()))
+    expected = describe(list(iterator))
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == expected
+
+
+@pytest.mark.parametrize("stream", [CountingStream, HookedStream, PlainStream])
+@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_iterable_datasets_begin_their_next_epoch(
+    stream: Any, workers: int, persistent: bool
+) -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(
+            stream(),
+            batch_size=2,
+            num_workers=workers,
+            persistent_workers=persistent and workers > 0,
+            snapshot_every_n_steps=10,
+        )
+
+    loader = make()
+    list(loader)
+    state = loader.state_dict()
+    expected = describe(list(loader))
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == expected
+
+
+def test_drawing_a_stream_again_is_said_once() -> None:
+    loader = DataLoader(PlainStream(), num_workers=0)
+    _take(iter(loader), 3)
+    state = loader.state_dict()
+    resumed = DataLoader(PlainStream(), num_workers=0)
+    resumed.load_state_dict(state)
+    from millhead.torch import _stats
+
+    _stats._advised.discard("fast-forward")
+    with pytest.warns(UserWarning, match="by drawing 3 batches again"):
+        list(resumed)
+
+
+class HookedSampler(Sampler[int]):
+    """As torchdata's: counts what it yielded, and skips that much when told to."""
+
+    def __init__(self) -> None:
+        self.yielded = 0
+        self.skip = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.yielded, self.skip = self.skip, 0
+        for number in range(self.yielded, LENGTH):
+            self.yielded += 1
+            yield number
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def state_dict(self) -> dict[str, int]:
+        return {"yielded": self.yielded}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.skip = state["yielded"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("at", [0, 4, None])
+def test_hooks_of_samplers_do_not_count_what_was_prefetched(workers: int, at: int | None) -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(Numbers(), batch_size=4, sampler=HookedSampler(), num_workers=workers)
+
+    loader = make()
+    whole = describe(list(loader))
+    iterator = iter(loader)
+    expected = whole
+    if at is None:
+        list(iterator)
+    else:
+        _take(iterator, at)
+    state = loader.state_dict()
+    if at is not None:
+        expected = describe(list(iterator))
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == expected
+
+
+class LongState(Numbers):
+    """A state that does not fit beside a batch."""
+
+    def state_dict(self) -> dict[str, str]:
+        return {"text": "x" * 300_000}
+
+    def load_state_dict(self, state: dict[str, str]) -> None:
+        assert state == self.state_dict()
+
+
+@pytest.mark.parametrize("collate", [None, list])
+def test_states_may_be_long(collate: Any) -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(LongState(), batch_size=2, num_workers=2, collate_fn=collate)
+
+    loader = make()
+    iterator = iter(loader)
+    _take(iterator, 9)
+    state = loader.state_dict()
+    expected = describe(list(iterator))
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == expected
+    if collate is None:
+        assert loader.stats()["paths"]["slot"] > 0
+
+
+class Failing(Numbers):
+    def __getitem__(self, index: int) -> int:
+        if index == 9:
+            raise ValueError("nine")
+        return index
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_batch_that_raised_counts_as_consumed(workers: int) -> None:
+    loader = _loader("sequential", workers, Failing())
+    iterator = iter(loader)
+    _take(iterator, 2)
+    with pytest.raises(ValueError, match="nine"):
+        next(iterator)
+    state = loader.state_dict()
+    expected = describe(list(iterator))
+    resumed = _loader("sequential", workers, Failing())
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == expected
+
+
+# --- what cannot be ---
+
+
+def _state() -> dict[str, Any]:
+    loader = _loader("shuffle", 0)
+    _take(iter(loader), 2)
+    return loader.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"length": 99}, "of a dataset of 99 samples, this one has 37"),
+        ({"millhead": 7}, "version 7, this millhead reads 1"),
+        ({"_num_yielded": "two"}, "damaged"),
+        ({"_sampler_iter_yielded": -1}, "damaged"),
+        ({"generators": {"global": "zzz", "own": {}}}, "damaged"),
+        ({"generators": {"global": "AAAA", "own": {}}}, "damaged"),
+        ({"worker_states": [None]}, "damaged"),
+    ],
+)
+def test_a_wrong_state_is_refused_in_one_line(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        _loader("shuffle", 0).load_state_dict({**_state(), **change})
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("millhead: cannot resume: ")
+
+
+@pytest.mark.parametrize("state", [None, [], {"_snapshot": {}}, {"epoch": 3}])
+def test_what_is_no_state_is_refused(state: Any) -> None:
+    if state == []:
+        state = [1]
+    with pytest.raises(ValueError, match="millhead: cannot resume"):
+        _loader("shuffle", 0).load_state_dict(state)
+
+
+def test_a_state_without_a_key_is_damaged() -> None:
+    for key in _state():
+        state = _state()
+        del state[key]
+        with pytest.raises(ValueError, match="millhead: cannot resume"):
+            _loader("shuffle", 0).load_state_dict(state)
+
+
+def test_keys_of_others_and_an_empty_state_are_no_trouble() -> None:
+    loader = _loader("shuffle", 0)
+    loader.load_state_dict({**_state(), "of somebody else": 1})
+    loader.load_state_dict({})
+    assert len(list(loader)) == len(loader) - 2
+
+
+def test_a_sampler_that_ends_early_is_named() -> None:
+    loader = DataLoader(Numbers(), batch_size=4, sampler=range(37))
+    _take(iter(loader), 6)
+    state = loader.state_dict()
+    resumed = DataLoader(Numbers(), batch_size=4, sampler=range(10))
+    resumed.load_state_dict(state)
+    with pytest.raises(ValueError, match="ended after 3 of the 6 batches"):
+        iter(resumed)
+
+
+def test_an_iterable_dataset_keeps_its_number_of_workers() -> None:
+    loader = DataLoader(CountingStream(), num_workers=2)
+    _take(iter(loader), 3)
+    state = loader.state_dict()
+    with pytest.raises(ValueError, match="as many workers as it was left in"):
+        DataLoader(CountingStream(), num_workers=3).load_state_dict(state)
+
+
+# --- neighbours ---
+
+
+def test_torchdatas_name_and_arguments_are_there() -> None:
+    assert StatefulDataLoader is DataLoader
+    loader = StatefulDataLoader(Numbers(), snapshot_every_n_steps=3, num_workers=1)
+    assert loader.snapshot_every_n_steps == 3
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_limit_of_batches_is_kept_over_a_resume(workers: int) -> None:
+    dataset = Counted()
+    loader = _loader("sequential", workers, dataset, limit_batches=5)
+    assert len(loader) == 5
+    iterator = iter(loader)
+    _take(iterator, 2)
+    state = loader.state_dict()
+    assert len(list(iterator)) == 3
+    assert dataset.calls.tolist() == [1] * 20 + [0] * 17
+    resumed = _loader("sequential", workers, limit_batches=5)
+    resumed.load_state_dict(state)
+    assert torch.cat(list(resumed)).tolist() == list(range(8, 20))
+    assert torch.cat(list(resumed)).tolist() == list(range(20))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("limit", [0, 3, 1000])
+def test_a_limit_counts_the_batches_of_a_stream(workers: int, limit: int) -> None:
+    loader = DataLoader(HookedStream(), batch_size=4, num_workers=workers, limit_batches=limit)
+    whole = len(list(DataLoader(HookedStream(), batch_size=4, num_workers=workers)))
+    assert [len(list(loader)) for _ in range(2)] == [min(whole, limit)] * 2
+
+
+def _epochs(cls: Any, at: int | None = None, **extra: Any) -> list[Any]:
+    loader = cls(
+        Augmented(),
+        batch_size=4,
+        shuffle=True,
+        num_workers=2,
+        persistent_workers=True,
+        generator=_own(),
+        **extra,
+    )
+    seen = [describe(list(loader))]
+    if at is not None:
+        iterator = iter(loader)
+        seen.append(describe(_take(iterator, at)))
+        del iterator
+    return [*seen, describe(list(loader)), describe(list(loader))]
+
+
+@pytest.mark.parametrize("at", [None, 3, 8])
+def test_an_epoch_begun_ahead_of_time_is_the_same(at: int | None) -> None:
+    ours = _epochs(DataLoader, at, prefetch_epoch=True)
+    assert ours == _epochs(torch.utils.data.DataLoader, at)
+
+
+def test_an_epoch_begun_ahead_of_time_does_not_spoil_the_state() -> None:
+    def make() -> DataLoader[Any]:
+        return _loader(
+            "own generator", 2, Augmented(), persistent_workers=True, prefetch_epoch=True,
+            snapshot_rng=True,
+        )  # fmt: skip
+
+    loader = make()
+    iterator = iter(loader)
+    _take(iterator, 9)
+    states = [loader.state_dict()]
+    rest = describe(list(iterator))
+    states.append(loader.state_dict())
+    following = describe(list(loader))
+    for state, expected in zip(states, [[rest, following], [following]], strict=True):
+        resumed = make()
+        resumed.load_state_dict(state)
+        assert [describe(list(resumed)) for _ in expected] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [
+        ({"num_workers": 2, "generator": _own()}, "persistent_workers=True"),
+        ({"num_workers": 2, "persistent_workers": True}, "a generator of the loader's own"),
+    ],
+)
+def test_what_beginning_ahead_of_time_needs_is_said(
+    arguments: dict[str, Any], missing: str
+) -> None:
+    with pytest.raises(ValueError, match=f"prefetch_epoch needs {missing}"):
+        DataLoader(Numbers(), prefetch_epoch=True, **arguments)
+
+
+@pytest.mark.parametrize("name", ["limit_batches", "snapshot_every_n_steps"])
+@pytest.mark.parametrize("value", [-1, 1.5, "many", True])
+def test_counts_are_checked(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{name} should be a count"):
+        DataLoader(Numbers(), **{name: value})
