@@ -13,7 +13,18 @@ import millhead.torch.loader
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SNIPPETS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+def _snippets(document: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL)
+
+
+SNIPPETS = _snippets(ROOT / "README.md")
+OTHERS = [
+    pytest.param(snippet, id=f"{document.stem}-{number}")
+    for document in sorted((ROOT / "docs").glob("*.md"))
+    for number, snippet in enumerate(_snippets(document))
+]
 
 
 def test_the_readme_has_a_snippet() -> None:
@@ -29,6 +40,21 @@ def test_a_snippet_of_the_readme_runs(snippet: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[0] == "slot"
+
+
+@pytest.mark.parametrize("snippet", OTHERS)
+def test_a_snippet_of_the_documents_runs(snippet: str, tmp_path: Path) -> None:
+    script = tmp_path / "snippet.py"
+    script.write_text(snippet)
+    done = subprocess.run(
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("module", [millhead.torch, millhead.torch.loader])
