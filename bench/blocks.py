@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import itertools
 import multiprocessing
 import os
+import statistics
 import time
 from collections.abc import Iterable
 from multiprocessing import resource_tracker
@@ -24,6 +26,7 @@ BIG_PARITY_BATCHES = 8  # of large batches only so many are fingerprinted
 MEMORY_EPOCHS = 5
 LEAST_GB = 1e-4  # memory of a worker that takes none: a rate has to be finite
 END_LIMIT_S = 10.0
+STATE_CALLS = 100
 
 Answer = dict[str, Any]
 
@@ -73,6 +76,8 @@ def run(arm: Arm, cell: Cell, seconds: float) -> Answer:
         return first_batch(arm)
     if cell.block == "memory":
         return memory(cast(LoaderArm, arm), cell)
+    if cell.block == "resume":
+        return resume(cast(LoaderArm, arm), cell)
     return tail(arm, cell)
 
 
@@ -182,3 +187,35 @@ def tail(arm: Arm, cell: Cell) -> Answer:
     figures = {"before": place, "after": len(batches) - 1 - place, "slow_s": at}
     digests = sorted(digest(batch) for batch in batches)
     return {"amount": at, "samples": place + 1, "figures": figures, "digests": digests}
+
+
+def resume(arm: LoaderArm, cell: Cell) -> Answer:
+    """A new loader goes on at nine tenths of an epoch: how long until its first batch.
+
+    A loader that cannot be told where to begin draws everything before, as its users have to.
+    """
+    at = cell.batches * 9 // 10
+    loader: Any = arm.loader(cell.workers)
+    figures = {}
+    state = None
+    if hasattr(loader, "state_dict"):
+        iterator = iter(loader)
+        for _ in itertools.islice(iterator, at):
+            pass
+        state = loader.state_dict()
+        took = []
+        for _ in itertools.islice(iterator, STATE_CALLS):
+            began = time.perf_counter()
+            loader.state_dict()
+            took.append(time.perf_counter() - began)
+        figures["state_us"] = 1e6 * statistics.median(took)
+        del iterator
+    loader = arm.loader(cell.workers)
+    start = time.perf_counter()
+    if state is not None:
+        loader.load_state_dict(state)
+    iterator = iter(loader)
+    batch = next(iterator) if state is not None else next(itertools.islice(iterator, at, None))
+    elapsed = time.perf_counter() - start
+    figures["resume_s"] = elapsed
+    return {"amount": elapsed, "samples": 1, "figures": figures, "digests": [digest(batch)]}

@@ -30,6 +30,8 @@ FIGURES = {
     "before": "{:.0f} batches before the slow one",
     "after": "{:.0f} after it",
     "slow_s": "slow one after {:.2f} s",
+    "state_us": "state_dict() in {:.1f} µs",
+    "resume_s": "first batch after {:.3f} s",
 }
 CAPTIONS = {
     "calls": "A call is `next(iter(loader))` and the end of its workers; calls/s is one over the"
@@ -37,6 +39,8 @@ CAPTIONS = {
     "first": "calls/s is one over the seconds from `iter(loader)` to the first batch.",
     "memory": "A worker is one more worker: the PSS of all processes of the arm with 4 workers,"
     " less that with 1, divided by 3. Descriptors and threads are of all processes, 4 workers.",
+    "resume": "calls/s is one over the seconds from `load_state_dict()` to the first batch; torch's"
+    " loader draws all that comes before.",
     "tail": "batches/s: until the slow batch came, that one included.",
 }
 # workload, kind, workers, least ratio to torch, goal beyond it
@@ -55,6 +59,9 @@ RATIO_GATES = (
     ("W12", "list8spawn", 8, 5.0, None),
 )
 W1P_WORKERS = (0, 1, 2, 4)
+# figure of the resume rows, most it may be
+RESUME_GATES = (("resume_s", 0.2), ("state_us", 20.0))
+RESUME_WORKERS = (0, 2)
 MEMORY_SHARE = 0.7  # of torch's, for a spawned worker
 FASTER = ("faster", "slower")
 DIFFERENT = "not met (batches differ from torch's)"
@@ -163,7 +170,8 @@ def gates(rows: Sequence[Row]) -> list[Row]:
         row_ = _find(rows, "W1p", "pillow", workers)
         text = f"W1p pillow, {workers} workers, at most the A/A spread (and 3 %) below torch"
         found.append(_gate(text, row_, _no_worse(row_), None))
-    return [*found, *_memory_gates(rows), _tail_gate(_find(rows, "tail", "prefetch1", 2))]
+    found += [*_memory_gates(rows), _tail_gate(_find(rows, "tail", "prefetch1", 2))]
+    return [*found, *_resume_gates(rows)]
 
 
 def _no_worse(row_: Row | None) -> float:
@@ -178,6 +186,22 @@ def _memory_gates(rows: Sequence[Row]) -> Iterator[Row]:
     yield _gate(text, forked, _no_worse(forked), None)
     text = f"W13 spawn, memory of a worker at most {MEMORY_SHARE:g} of torch's"
     yield _gate(text, spawned, 1 / MEMORY_SHARE, None)
+
+
+def _resume_gates(rows: Sequence[Row]) -> Iterator[Row]:
+    """Figures that are limits in themselves, not ratios."""
+    for workers in RESUME_WORKERS:
+        row_ = _find(rows, "resume", "at90", workers)
+        for figure, most in RESUME_GATES:
+            limit = FIGURES[figure].format(most)
+            text = f"resume at90, {workers} workers, {limit} at most"
+            filled: Row = {"gate": text, "least": None, "goal": None, "ratio": None, "ci95": None}
+            if row_ is None:
+                yield filled | {"result": "not measured"}
+                continue
+            value = row_["figures"][figure]
+            result = f"{'met' if value <= most else 'not met'} ({FIGURES[figure].format(value)})"
+            yield filled | {"ratio": row_["ratio_to"]["torch"], "result": result}
 
 
 def _tail_gate(row_: Row | None) -> Row:

@@ -26,7 +26,7 @@ BIG = 2 * 1024 * 1024  # float32 elements: 8 MB
 IMAGES = 320
 IMAGE_SEED = 20
 NUMPY_KINDS = ("int", "array", "big", "pillow")  # what peers without torch tensors can run
-WORKLOADS = ("W11", "W1p", "TD", "W12", "W13", "tail")
+WORKLOADS = ("W11", "W1p", "TD", "W12", "W13", "tail", "resume")
 LOADERS = ("torch", "torch-again", "torchdata", "millhead")
 THREADED = ("spdl", "grain")
 ARMS = (*LOADERS, *THREADED, "index_select")
@@ -51,7 +51,7 @@ class Cell:
     shuffle: bool = False
     gated: bool = True
     bytes_per_sample: int = 0
-    block: str = "epochs"  # or calls, first, memory, tail: the functions of blocks.py
+    block: str = "epochs"  # or calls, first, memory, tail, resume: the functions of blocks.py
     start: str | None = None  # how workers start; None: as the loader likes
     prefetch: int | None = None
     fresh: bool = False  # every block in a new process of the arm
@@ -132,7 +132,7 @@ def cells(names: Sequence[str], workers: Sequence[int], quick: bool) -> list[Cel
     Raises:
         ValueError: a name is unknown.
     """
-    makers = dict(zip(WORKLOADS, (_w11, _w1p, _td, _w12, _w13, _tail), strict=True))
+    makers = dict(zip(WORKLOADS, (_w11, _w1p, _td, _w12, _w13, _tail, _resume), strict=True))
     found: list[Cell] = []
     for name in names:
         workload, _, kind = name.partition(":")
@@ -215,6 +215,16 @@ def _tail(_: Sequence[int], quick: bool) -> Iterator[Cell]:
         yield Cell(
             "tail", f"prefetch{prefetch}", 2, 4, 240, 0.0, gated=prefetch == 1, block="tail",
             prefetch=prefetch, fresh=True, rounds=1 if quick else SLOW_ROUNDS, least_rounds=1,
+        )  # fmt: skip
+
+
+def _resume(_: Sequence[int], quick: bool) -> Iterator[Cell]:
+    """Go on at nine tenths of an epoch."""
+    samples = ENTRIES // 10 if quick else ENTRIES
+    for count in (0, 2):
+        yield Cell(
+            "resume", "at90", count, 64, samples, 0.0, True, block="resume",
+            rounds=SLOW_ROUNDS, least_rounds=SLOW_ROUNDS,
         )  # fmt: skip
 
 
@@ -332,7 +342,7 @@ def dataset(cell: Cell, data_dir: Path, tensors: bool) -> Any:
         return Sleeper(cell.epoch_samples)
     if cell.block in ("first", "memory"):
         return Listed(ENTRIES)
-    if cell.kind in ("int", "shuffle"):
+    if cell.kind in ("int", "shuffle") or cell.block == "resume":
         return Stored(range(1000, 1000 + DISTINCT), cell.epoch_samples)
     if cell.kind == "array" or cell.block == "calls":
         return Stored(_vectors(), cell.epoch_samples)
