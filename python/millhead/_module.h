@@ -21,6 +21,7 @@ typedef struct mh_module {
     PyTypeObject *meter_type;
     PyTypeObject *channel_type;
     PyTypeObject *station_type;
+    PyTypeObject *chain_type;
     /* Set by bind_torch, NULL before. */
     PyTypeObject *tensor_type;
     PyTypeObject *array_type; /* numpy.ndarray, or None without numpy */
@@ -50,6 +51,7 @@ extern PyType_Spec mh_pool_spec;
 extern PyType_Spec mh_meter_spec;
 extern PyType_Spec mh_channel_spec;
 extern PyType_Spec mh_station_spec;
+extern PyType_Spec mh_chain_spec;
 
 /* --- _core.c --- */
 mh_pool *mh_pool_of(PyObject *pool); /* the pool behind a Pool object */

@@ -1,4 +1,4 @@
-"""Starting workers: forked, from a template, or one by one as torch does it."""
+"""Starting workers: in a chain of forks, from a template, or one by one as torch does it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from millhead.torch._chain import can_chain, fork_workers
 from millhead.torch._limits import FORKED_BYTES, SPAWNED_BYTES, missing_memory
 from millhead.torch._parcel import digest_of, surroundings
 from millhead.torch._stats import advise
@@ -20,8 +21,13 @@ from millhead.torch.worker import Job, WorkerPlan, prepare_to_fork, run
 if TYPE_CHECKING:
     from millhead.torch.loader import Engine
 
-#: Contexts whose processes begin with nothing of ours: a template's forks can stand for them.
-_CLEAN_CONTEXTS = (mp_context.SpawnContext, mp_context.ForkServerContext)
+#: Contexts that start processes in no way of their own: ours can stand for them.
+_PLAIN_CONTEXTS = (
+    mp_context.DefaultContext,
+    mp_context.ForkContext,
+    mp_context.SpawnContext,
+    mp_context.ForkServerContext,
+)
 
 
 def start_workers(
@@ -34,12 +40,8 @@ def start_workers(
     if context is None:
         context = torch.multiprocessing
     method = str(context.get_start_method())
-    clean = method in ("spawn", "forkserver") and (
-        context is torch.multiprocessing
-        or context is multiprocessing
-        or type(context) in (*_CLEAN_CONTEXTS, mp_context.DefaultContext)
-    )
-    if clean and engine.no_template is None:
+    plain = context in (torch.multiprocessing, multiprocessing) or type(context) in _PLAIN_CONTEXTS
+    if plain and method in ("spawn", "forkserver") and engine.no_template is None:
         _warn_of_memory(len(plans), FORKED_BYTES)
         try:
             return "template", _from_template(engine, job, plans, timeout)
@@ -52,9 +54,12 @@ def start_workers(
             )
     else:
         _warn_of_memory(len(plans), FORKED_BYTES if method == "fork" else SPAWNED_BYTES)
+    workers: list[Worker] = []
     if method == "fork":
         prepare_to_fork()
-    return method, _one_by_one(context, job, plans)
+        if plain and can_chain():
+            workers = fork_workers(context, job, plans)
+    return method, _one_by_one(context, job, plans, workers)
 
 
 def _warn_of_memory(workers: int, each: int) -> None:
@@ -93,10 +98,12 @@ def _still_same(template: Template, job: Job) -> bool:
         return False
 
 
-def _one_by_one(context: Any, job: Job, plans: list[WorkerPlan]) -> list[Worker]:
-    workers: list[Worker] = []
+def _one_by_one(
+    context: Any, job: Job, plans: list[WorkerPlan], workers: list[Worker]
+) -> list[Worker]:
+    """Add to the workers that are there those that are missing."""
     try:
-        for plan in plans:
+        for plan in plans[len(workers) :]:
             process = context.Process(target=run, args=(plan, job))
             process.daemon = True
             workers.append(_start(process))

@@ -82,7 +82,7 @@ class TemplateWorker(Worker):
     @property
     def exitcode(self) -> int | None:
         """None while it runs, or when its template cannot tell; negative: the signal."""
-        return self._template.exit_status(self.pid)
+        return self._template.exit_status(self._pid)
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
@@ -93,7 +93,7 @@ class TemplateWorker(Worker):
         if self._pidfd is None:
             return
         if _readable([self._pidfd], timeout):
-            self._template.await_status(self.pid)
+            self._template.await_status(self._pid)
 
     def send_signal(self, number: int) -> None:
         """Send the process a signal."""

@@ -75,8 +75,8 @@ class Worker:
         self._pidfd = pidfd
 
     @property
-    def pid(self) -> int:
-        """Process id."""
+    def pid(self) -> int | None:
+        """Process id; None for a worker that could not be started."""
         return self._pid
 
     @property
@@ -99,12 +99,28 @@ class Worker:
         """None while it runs; negative: the signal that killed it."""
         raise NotImplementedError
 
+    def begun(self) -> bool:
+        """Whether there is a process, or was: forked workers may come later than their handle."""
+        return True
+
+    def refusal(self) -> str | None:
+        """Why there is no process and will be none; None: there is, or may be."""
+        return None
+
+    def hurry(self) -> None:
+        """Somebody waits for this worker: if there is no process yet, there should be."""
+
+    def call_off(self) -> None:
+        """If there is no process yet, there need not be."""
+
     def ended(self) -> bool:
         """Whether the process has ended. One system call; waits for nothing."""
         return self._pidfd is None or _core.process_ended(self._pidfd)
 
     def thread_count(self) -> int:
-        """Threads the process has now; 0 once it has ended."""
+        """Threads the process has now; 0 before it is forked and once it has ended."""
+        if not self.begun():
+            return 0
         try:
             return len(os.listdir(f"/proc/{self.pid}/task"))
         except OSError:
@@ -112,6 +128,8 @@ class Worker:
 
     def is_stopped(self) -> bool:
         """Whether a signal (SIGSTOP, Ctrl-Z) or a debugger has stopped the process."""
+        if not self.begun():
+            return False
         try:
             with open(f"/proc/{self.pid}/stat", encoding="ascii", errors="replace") as file:
                 return file.read().rpartition(")")[2].split()[0] in "Tt"
@@ -150,19 +168,23 @@ class ChildWorker(Worker):
 
     def __init__(self, process: Any) -> None:
         self._process = process
-        start_process(process)
         self._exitcode: int | None = None
         self._closed = False
-        pidfd = None
+        self._pidfd = None
+        start_process(process)
+        self._open()
+
+    def _open(self) -> None:
+        process = self._process
         try:
-            pidfd = _core.process_open(process.pid)
+            self._pidfd = _core.process_open(process.pid)
         except FileNotFoundError:
             pass  # ended already; exitcode will tell
         except BaseException:  # nobody would know of it
             process.kill()
             process.join()
             raise
-        super().__init__(int(process.pid), pidfd)
+        self._pid = int(process.pid)
 
     @property
     def name(self) -> str:
@@ -188,8 +210,10 @@ class ChildWorker(Worker):
     def send_signal(self, number: int) -> None:
         """Send the process a signal; nothing once it has ended."""
         if self.is_alive():  # not waited for, so the number is its own - unless the user waited
+            pid = self.pid
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+                if pid is not None:
+                    os.kill(pid, number)
 
     def close(self) -> None:
         """Give up the descriptors of an ended process; what is known of it stays."""
@@ -201,6 +225,8 @@ class ChildWorker(Worker):
 
 def end_all(workers: Sequence[Worker], patience: float) -> None:
     """Wait for workers that were told to stop; after ``patience`` seconds, make them."""
+    for worker in workers:
+        worker.call_off()
     try:
         _join(workers, patience)
         for worker in workers:

@@ -451,6 +451,8 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
     def _take(self, worker: int) -> Taken:
         taken: Taken | None = self._outlet.take(worker, 0)
         if taken is None:
+            if worker != 0:
+                self._workers[worker].hurry()
             deadline = self._deadline()
             while (taken := self._outlet.take(worker, self._slice())) is None:
                 if dead := self._dead():
@@ -537,19 +539,29 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
 
     def _fail(self, dead: list[int]) -> None:
         """Workers ended that should not have: say all that is known, once and for all."""
-        pids = ", ".join(str(self._workers[number].pid) for number in dead)
-        first = self._workers[dead[0]]
-        first.join(1.0)
-        self._failure = (
-            f"DataLoader worker (pid(s) {pids}) exited unexpectedly: "
-            f"{describe_exit(first.exitcode)} ({self._doing(dead[0])}): "
-            f"{hint_for_exit(first.exitcode)}"
-        )
+        refusal = self._workers[dead[0]].refusal()
+        if refusal is not None:
+            self._failure = (
+                f"DataLoader worker {dead[0]} could not be forked ({refusal}): use fewer workers, "
+                "or have the limits on processes (ulimit -u, the container's) and memory raised"
+            )
+        else:
+            self._failure = self._obituary([n for n in dead if self._workers[n].begun()])
         loader = self._millhead_loader()
         if loader is not None and loader._iterator is self:
             loader._iterator = None  # the next epoch starts afresh
         self._shutdown_workers()
         raise RuntimeError(self._failure)
+
+    def _obituary(self, dead: list[int]) -> str:
+        pids = ", ".join(str(self._workers[number].pid) for number in dead)
+        first = self._workers[dead[0]]
+        first.join(1.0)
+        return (
+            f"DataLoader worker (pid(s) {pids}) exited unexpectedly: "
+            f"{describe_exit(first.exitcode)} ({self._doing(dead[0])}): "
+            f"{hint_for_exit(first.exitcode)}"
+        )
 
     def note_state(self) -> None:
         """The loader's state knows already: each batch brought it along."""

@@ -67,6 +67,11 @@ class WorkerPlan:
     #: Where a resumed epoch begins, for this worker.
     restore: Restore | None = None
 
+    @property
+    def trainer(self) -> Descriptor:
+        """A handle to the trainer's process."""
+        return self.descriptors[4]
+
 
 def prepare_to_fork() -> None:
     """Load what every worker needs and numpy loads only when it is asked for: once, not in each."""
@@ -326,14 +331,12 @@ def run(plan: WorkerPlan, job: Job) -> None:
     try:
         if plan.crash_point is not None:
             _core.arm_point(plan.crash_point)
-        trainer, stacks = plan.descriptors[4:]
-        _core.exit_with(trainer.fd)
-        os.close(trainer.fd)
+        _core.exit_with(plan.trainer.fd)
         if plan.affinity is not None:
             os.sched_setaffinity(0, plan.affinity)
         # Torch's, so that a SIGTERM handler of the trainer's does not run in its workers.
         signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]
-        _dump_stack_on_request(stacks.fd)
+        _dump_stack_on_request(plan.descriptors[5].fd)
         _Worker(plan, job).run()
     except KeyboardInterrupt:
         pass  # the trainer gets it too, and says so
