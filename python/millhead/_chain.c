@@ -63,6 +63,12 @@ static PyObject *chain_pid(PyObject *object, PyObject *argument)
     return PyLong_FromLong(mh_chain_pid(self->chain, (int)number));
 }
 
+static PyObject *chain_proven(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(mh_chain_proven(((chain_object *)object)->chain));
+}
+
 static PyObject *chain_hurry(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -80,6 +86,7 @@ static PyObject *chain_stop(PyObject *object, PyObject *unused)
 static PyMethodDef chain_methods[] = {
     {"fork", chain_fork, METH_NOARGS, "Fork all; -1 in this process, its number in each child."},
     {"pid", chain_pid, METH_O, "The process of a child; 0: not yet; negative: never, the errno."},
+    {"proven", chain_proven, METH_NOARGS, "Whether a child's child is this process's own."},
     {"hurry", chain_hurry, METH_NOARGS, "End the first child's head start."},
     {"stop", chain_stop, METH_NOARGS, "Fork no more children."},
     {NULL, NULL, 0, NULL},

@@ -25,6 +25,7 @@ enum chain_order { NO_ORDER, HURRY, STOP };
 /* What caller and children share. */
 typedef struct chain_board {
     _Atomic uint32_t order;
+    _Atomic bool proven;
     _Atomic int pids[]; /* as mh_chain_pid */
 } chain_board;
 
@@ -49,8 +50,8 @@ mh_status mh_chain_new(mh_chain **out, int children, mh_error *err)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a chain of %d processes", children);
     chain->children = children;
     chain->board_bytes = sizeof *chain->board + (size_t)children * sizeof chain->board->pids[0];
-    void *board = mmap(NULL, chain->board_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                       -1, 0);
+    void *board =
+        mmap(NULL, chain->board_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED) {
         mh_free(chain);
         return mh_fail_sys(err, MH_ERR_NOMEM, errno, "no memory for a chain of %d processes",
@@ -74,13 +75,18 @@ int mh_chain_pid(const mh_chain *chain, int number)
     return atomic_load_explicit(&chain->board->pids[number], memory_order_acquire);
 }
 
+bool mh_chain_proven(const mh_chain *chain)
+{
+    return atomic_load_explicit(&chain->board->proven, memory_order_acquire);
+}
+
 static void chain_order(chain_board *board, uint32_t order)
 {
     uint32_t before = NO_ORDER;
     if (order == STOP)
         atomic_store_explicit(&board->order, STOP, memory_order_release);
-    else if (!atomic_compare_exchange_strong_explicit(
-                 &board->order, &before, order, memory_order_release, memory_order_relaxed))
+    else if (!atomic_compare_exchange_strong_explicit(&board->order, &before, order,
+                                                      memory_order_release, memory_order_relaxed))
         return;
     mh_futex_wake(&board->order);
 }
@@ -110,7 +116,8 @@ static void chain_break(chain_board *board, int first, int children, int why)
 /* False where the kernel does not tell: without these a child could not stand for fork()'s. */
 static bool chain_thread_read(chain_thread *out)
 {
-    if (prctl(PR_GET_TID_ADDRESS, &out->tid, 0, 0, 0) != 0 || !out->tid || *out->tid != (int)syscall(SYS_gettid))
+    if (prctl(PR_GET_TID_ADDRESS, &out->tid, 0, 0, 0) != 0 || !out->tid ||
+        *out->tid != (int)syscall(SYS_gettid))
         return false;
     return syscall(SYS_get_robust_list, 0, &out->robust_list, &out->robust_bytes) == 0;
 }
@@ -150,8 +157,11 @@ static int chain_run(chain_board *board, int children, const chain_thread *threa
         if (pid != 0)
             break;
         number++;
-        if (getppid() != caller) /* it is gone, or this kernel knows no CLONE_PARENT */
+        if (getppid() != caller) { /* it is gone, or this kernel ignores CLONE_PARENT */
+            chain_break(board, number, children, ENOSYS);
             _exit(0);
+        }
+        atomic_store_explicit(&board->proven, true, memory_order_release);
         if (number == 1)
             mh_futex_wait(&board->order, NO_ORDER, HEAD_START_NS);
     }

@@ -15,6 +15,7 @@
 #define MH_SYS_CHAIN_H
 
 #include <millhead/error.h>
+#include <stdbool.h>
 
 typedef struct mh_chain mh_chain;
 
@@ -29,9 +30,13 @@ MH_MUST_CHECK mh_status mh_chain_new(mh_chain **out, int children, mh_error *err
 MH_MUST_CHECK mh_status mh_chain_fork(mh_chain *chain, int *out_number, mh_error *err);
 
 /* The process of a child, 0 while it is not forked yet, or a negative errno when it could not be
- * (ECANCELED: the chain was stopped before). It stays 0 when a child before it was killed before it
- * forked the next one. The process exists until the caller waits for it. Any thread. */
+ * (ECANCELED: the chain was stopped before; EINVAL, ENOSYS, EPERM: not by this kernel). It stays 0
+ * when a child before it was killed before it forked the next one. The process exists until the
+ * caller waits for it. Any thread. */
 int mh_chain_pid(const mh_chain *chain, int number);
+
+/* Whether a child that was forked by another has found itself to be the caller's. Any thread. */
+bool mh_chain_proven(const mh_chain *chain);
 
 /* The first child has a head start of a few milliseconds before the second one goes on; this ends
  * it. Any thread. */

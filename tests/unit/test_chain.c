@@ -54,6 +54,7 @@ static void every_child_is_the_callers_own(void **state)
     mh_chain_hurry(chain);
     for (int i = 0; i < CHILDREN; i++)
         assert_int_equal(child_code(settled(chain, i)), 10 + i);
+    assert_true(mh_chain_proven(chain));
     mh_chain_free(chain);
 }
 

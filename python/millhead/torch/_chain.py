@@ -40,6 +40,7 @@ def can_chain() -> bool:
 def fork_workers(context: Any, job: Job, plans: list[WorkerPlan]) -> list[Worker]:
     """Fork a worker for each plan. Where it turns out that this cannot be done, fewer: the others
     are to be started in another way."""
+    global _works
     chain = _core.Chain(len(plans))
     processes = [context.Process(target=run, args=(plan, job), daemon=True) for plan in plans]
 
@@ -55,7 +56,7 @@ def fork_workers(context: Any, job: Job, plans: list[WorkerPlan]) -> list[Worker
     try:
         workers.append(ChainWorker(processes[0], link, fork))
     except _core.Error:
-        _give_up()
+        _works = False
         return []
     for number in range(1, len(plans)):
         link = Link(chain, number, link)
@@ -72,23 +73,16 @@ def _live(process: Any, plan: WorkerPlan) -> NoReturn:
         os._exit(code)
 
 
-def _give_up() -> None:
-    global _works
-    _works = False
-
-
 def _prove(workers: list[ChainWorker]) -> list[ChainWorker]:
-    """The first time, look whether the second worker is what it should be; those that are."""
+    """The first time, wait until it is known whether chains work; the workers that are forked."""
     global _works
     if _works is None and len(workers) > 1:
-        if not workers[1].is_unknown():
-            _works = True
-            return workers
-        _give_up()
-        for worker in workers[1:]:
-            worker.forget()
-        return workers[:1]
-    return workers
+        _works = workers[1].proves()
+    if _works is not False:
+        return workers
+    for worker in workers[1:]:
+        worker.forget()
+    return workers[:1]
 
 
 class Link(popen_fork.Popen):
@@ -170,6 +164,10 @@ class Link(popen_fork.Popen):
                 ask.poll(min(left, 1e6) * 1000)
         return self.returncode
 
+    def _send_signal(self, sig: int) -> None:
+        if self.returncode is None and self.settled() > 0:
+            super()._send_signal(sig)  # type: ignore[misc]
+
     def close(self) -> None:
         """Give up the descriptor."""
         if self._pidfd is not None and self._pidfd >= 0:
@@ -228,16 +226,13 @@ class ChainWorker(ChildWorker):
         """Do not fork this worker or those after it, if that is not done yet."""
         self._link.chain.stop()
 
-    def is_unknown(self) -> bool:
-        """Whether this kernel forked no process, or one that is not this process's child."""
-        state = self._link.settled()
-        if state < 0:
-            return -state in _UNKNOWN
-        try:
-            os.waitid(os.P_PID, state, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return True
-        return False
+    def proves(self) -> bool | None:
+        """Whether workers can fork workers, as this one shows; None: it cannot be told."""
+        while not self._link.chain.proven():
+            if self.ended():
+                return False if -self._link.state() in _UNKNOWN else None
+            time.sleep(_LOOK_S)
+        return True
 
     def forget(self) -> None:
         """Let multiprocessing know nothing of this process."""
