@@ -123,6 +123,7 @@ BATCHES = ("batches", "batches of any type", "batches and empty ones", "batches 
 ROWS = ("tensor", "tensor subset", "tensor split", "rows", "subset of rows", "array rows")
 STREAMS = (*pd.STREAMS, "chain")
 CHANGING = ("sometimes", "stops")  # collate functions that count their calls
+DRAWING = ("drawing", "mixing", "growing")  # and those that draw
 DATASETS = {
     "items": 9,
     "many": 1,
@@ -210,9 +211,7 @@ def _without_chance(case: Case) -> Case:
         draws=False,
         errors=tuple(error for error in case.errors if error[1] != "StopIteration"),
         sampler="sequential" if case.sampler == "failing" else case.sampler,
-        collate=None
-        if case.collate in (*CHANGING, "drawing", "mixing", "growing")
-        else case.collate,
+        collate=None if case.collate in (*CHANGING, *DRAWING) else case.collate,
         init=None if case.init in ("configures", "fails") else case.init,
         takes=(None,) * len(case.takes),
         consumer="reads" if case.consumer == "draws" else case.consumer,
@@ -295,7 +294,7 @@ def _draw_batch_size(rng: random.Random, long: bool) -> int | None:
 def _draw_collate(rng: random.Random, batch_size: int | None) -> str | None:
     if rng.random() < 0.65 or (batch_size is None and rng.random() < 0.7):
         return None
-    return rng.choice([*pc.COLLATES, *CHANGING])
+    return rng.choice([*pc.COLLATES, *CHANGING, *DRAWING])
 
 
 def _draw_start(rng: random.Random) -> Any:
@@ -310,7 +309,7 @@ def _draw_extra(rng: random.Random, workers: int) -> dict[str, Any]:
         extra["timeout"] = 60
     if rng.random() < 0.05:
         extra["pin_memory"] = True
-    if rng.random() < (0.2 if workers == 1 else 0.1):
+    if rng.random() < 0.2:
         extra["in_order"] = False
     return extra
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import parity_cases as pc
 import parity_data as pd
+import procs
 import pytest
 import torch
 from compare import describe, describe_error
@@ -207,6 +208,73 @@ def test_a_tensor_of_many_dimensions_is_collated_as_ever() -> None:
 def test_a_tensor_without_memory_is_no_trouble(workers: int) -> None:
     dataset = TensorDataset(torch.empty(LENGTH, 3, device="meta"), torch.arange(LENGTH))
     assert len(_as_torch(dataset, num_workers=workers)[0]) == 10
+
+
+#: A segmentation fault would end the tests themselves.
+WITHOUT_MEMORY = """
+import torch, torch.utils.data, millhead.torch
+
+def freed():
+    tensor = torch.ones(6, 2)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+def outcome(cls, dataset):
+    try:
+        return [str(batch) for batch in cls(dataset, batch_size=3)]
+    except Exception as error:
+        return type(error)
+
+for make in (
+    lambda: torch._efficientzerotensor((6, 2)),
+    lambda: torch._to_functional_tensor(torch.ones(6, 2)),
+    freed,
+):
+    for wrap in (lambda tensor: tensor, torch.utils.data.TensorDataset):
+        ours = outcome(millhead.torch.DataLoader, wrap(make()))
+        assert ours == outcome(torch.utils.data.DataLoader, wrap(make())), ours
+
+def collate(samples):
+    return torch.ones(6, 2) if samples[0] < 20 else freed()
+
+loader = millhead.torch.DataLoader(range(40), batch_size=2, num_workers=1, collate_fn=collate)
+assert [tuple(batch.shape) for batch in loader] == [(6, 2)] * 20
+"""
+
+
+def test_tensors_without_their_memory_do_not_crash() -> None:
+    result = procs.run_python(WITHOUT_MEMORY)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.xfail(strict=True, reason="rows are read from beyond the storage's end")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_tensor_longer_than_its_storage_is_not_read_beyond_it(workers: int) -> None:
+    rows = torch.ones(LENGTH, 2)
+    rows.untyped_storage().resize_(5 * 2 * 4)
+    seen, _ = _as_torch(rows, num_workers=workers)
+    assert not _is_error(seen[0])
+    assert _is_error(seen[1])
+
+
+_TAKEN = pytest.mark.xfail(strict=True, reason="uint4 is taken for uint8, int3 for int8")
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param(torch.uint4, marks=_TAKEN),
+        pytest.param(torch.int3, marks=_TAKEN),
+        torch.bits8,
+    ],
+    ids=str,
+)
+def test_a_dtype_is_never_taken_for_another(dtype: torch.dtype) -> None:
+    def collate(samples: list[int]) -> torch.Tensor:
+        return torch.zeros(6, 2, dtype=torch.uint8).view(dtype)
+
+    loader = DataLoader(range(8), num_workers=1, prefetch_factor=1, collate_fn=collate)
+    assert [batch.dtype for batch in loader] == [dtype] * 8
 
 
 @pytest.mark.parametrize(

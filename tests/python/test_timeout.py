@@ -17,7 +17,7 @@ import procs
 import pytest
 import torch
 from millhead.torch import DataLoader
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, get_worker_info
 
 Torchs = torch.utils.data.DataLoader
 LONG = 120.0  # longer than any test may take
@@ -362,3 +362,23 @@ def test_out_of_order_one_sample_of_three_seconds_does_not_hold_the_others() -> 
     loader = DataLoader(OneSleeps(), num_workers=2, in_order=False, prefetch_factor=1)
     seen = [int(batch) for batch in loader]
     assert seen == [*range(1, 30), 0]
+
+
+class WhoLoads(Quick):
+    def __len__(self) -> int:
+        return 120
+
+    def __getitem__(self, index: int) -> int:
+        info = get_worker_info()
+        assert info is not None
+        return info.id
+
+
+def test_out_of_order_no_worker_is_left_waiting_for_a_slow_consumer() -> None:
+    seen: list[int] = []
+    for batch in DataLoader(WhoLoads(), num_workers=2, in_order=False):
+        seen.append(int(batch))
+        time.sleep(0.005)
+    assert len(seen) == 120
+    middle = seen[20:100]  # while both have work
+    assert min(middle.count(0), middle.count(1)) >= 10
