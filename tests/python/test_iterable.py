@@ -515,7 +515,6 @@ class Closing(IterableDataset[int]):
             (self.folder / f"closed {0 if info is None else info.id}").touch()
 
 
-@pytest.mark.xfail(strict=True, reason="the iterator is in a reference cycle")
 def test_a_stream_left_early_is_closed_at_once(tmp_path: Path) -> None:
     gc.disable()
     try:
@@ -528,10 +527,7 @@ def test_a_stream_left_early_is_closed_at_once(tmp_path: Path) -> None:
         gc.collect()
 
 
-_UNCLOSED = pytest.mark.xfail(strict=True, reason="workers end without closing their streams")
-
-
-@pytest.mark.parametrize("cls", [Torchs, pytest.param(DataLoader, marks=_UNCLOSED)])
+@pytest.mark.parametrize("cls", [Torchs, DataLoader])
 def test_a_stream_left_early_is_closed_when_its_worker_ends(cls: Any, tmp_path: Path) -> None:
     for number, _ in enumerate(cls(Closing(tmp_path), num_workers=2)):
         if number == 5:

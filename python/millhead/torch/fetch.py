@@ -81,25 +81,26 @@ def rows_of(dataset: Any, numbers: list[Any]) -> tuple[Any, list[Any]]:
 class Stream:
     """An iterable dataset's samples, in batches, by the rules of torch's own fetcher.
 
-    ``draw(iterator, first, count)`` gives the next ``count`` samples, fewer at the end. Where it
-    raises an exception it first says with ``raised`` at which.
+    Dropping it drops the iterator, and so closes a generator at once: its owner must not be part of
+    a reference cycle with it.
     """
 
-    def __init__(
-        self, iterator: Any, draw: Callable[[Any, int, int], list[Any]], drop_last: bool
-    ) -> None:
+    def __init__(self, iterator: Any, drop_last: bool) -> None:
         self.iterator = iterator
-        self.draw = draw
         self.drop_last = drop_last
         self.taken = 0
         self.failed = 0  # the number of the item that raised an exception last
         self.ended = False
 
-    def batch(self, count: int) -> list[Any]:
-        """The samples of the next batch. Raises StopIteration when there is none."""
+    def batch(self, count: int, draw: Callable[[Any, int, int], list[Any]]) -> list[Any]:
+        """The samples of the next batch. Raises StopIteration when there is none.
+
+        ``draw(iterator, first, count)`` gives the next ``count`` samples, fewer at the end. Where
+        it raises an exception it first says with ``raised`` at which.
+        """
         if self.ended:
             raise StopIteration
-        samples = self.draw(self.iterator, self.taken, count)
+        samples = draw(self.iterator, self.taken, count)
         self.taken += len(samples)
         self.ended = len(samples) < count
         if not samples or (self.drop_last and self.ended):

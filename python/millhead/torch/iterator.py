@@ -81,7 +81,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         if self._dataset_kind == _DatasetKind.Iterable:
             if stream is None:
                 stream = self._dataset_fetcher.dataset_iter
-            self._stream = Stream(stream, self._draw, self._drop_last)
+            self._stream = Stream(stream, self._drop_last)
             self._skip(self._progress)
         if loader.limit_batches is not None:
             left = max(loader.limit_batches - self._progress.consumed, 0)
@@ -263,7 +263,9 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         stream = self._stream
         assert stream is not None
         try:
-            return stream.batch(len(index)) if self._auto_collation else stream.one()
+            if self._auto_collation:
+                return stream.batch(len(index), self._draw)
+            return stream.one()
         except StopIteration:
             self._end_epoch()
             raise

@@ -149,7 +149,7 @@ class _Worker:
         elif self.plan.iterable:
             iterator = iter(self.dataset)
         if self.plan.iterable:
-            self.stream = Stream(iterator, self.draw, self.plan.drop_last)
+            self.stream = Stream(iterator, self.plan.drop_last)
             self.skip = 0 if restore is None else restore.skip
         self.initialised = True
 
@@ -166,7 +166,9 @@ class _Worker:
             self.numbers = index if self.plan.auto_collation else [index]
             self.stage = "sample"
             self.skip_batches(index)
-            return self.stream.batch(len(index)) if self.plan.auto_collation else self.stream.one()
+            if self.plan.auto_collation:
+                return self.stream.batch(len(index), self.draw)
+            return self.stream.one()
         if not self.plan.auto_collation:
             self.numbers = [index]
             self.stage = "sample"
@@ -189,7 +191,7 @@ class _Worker:
         self.skip = 0
         for _ in range(count):
             with contextlib.suppress(Exception):  # it was raised, and the run went on
-                stream.batch(len(index)) if self.plan.auto_collation else stream.one()
+                stream.batch(len(index), self.draw) if self.plan.auto_collation else stream.one()
 
     def save_state(self) -> None:
         """Let the next result bring the states of hooks and generators along."""
@@ -273,6 +275,12 @@ class _Worker:
         return f"{self.stage} the samples with indices [{some}{more}]"
 
     def run(self) -> None:
+        try:
+            self.serve()
+        finally:
+            self.stream = None  # closes a generator: nothing else would before the process ends
+
+    def serve(self) -> None:
         failed_start = self.start()
         while (task := self.station.next()) is not None:
             index, new_epoch, self.wants_state = task
