@@ -416,7 +416,11 @@ static PyObject *piece_in(channel_object *self, const mh_piece *piece, const uin
     if (piece->kind == MH_PIECE_BUFFER)
         return PyByteArray_FromStringAndSize((const char *)data, (Py_ssize_t)piece->bytes);
     void *to;
-    mh_leaf leaf = {.type_code = 1, .type_bits = 8, .dims = 1, .shape = {(int64_t)piece->bytes}};
+    mh_leaf leaf = {.type_code = 1,
+                    .type_bits = 8,
+                    .dims = 1,
+                    .shape = {(int64_t)piece->bytes},
+                    .bytes = piece->bytes};
     PyObject *tensor = mh_tensor_new(mh_module_of((PyObject *)self), &leaf, &to);
     if (tensor && piece->bytes) {
         Py_BEGIN_ALLOW_THREADS memcpy(to, data, (size_t)piece->bytes);

@@ -32,10 +32,25 @@ static bool all_of_type(items samples, Py_ssize_t count, PyTypeObject *type)
     return true;
 }
 
+/* Whether a mode has a say in what torch makes in this thread: as the default device has. */
+static bool mode_active(const mh_module *module)
+{
+    bool active = false;
+    for (Py_ssize_t i = 0; !active && i < PyTuple_Size(module->modes); i++) {
+        PyObject *count = PyObject_CallNoArgs(PyTuple_GetItem(module->modes, i));
+        active = !count || PyObject_IsTrue(count) != 0;
+        Py_XDECREF(count);
+    }
+    PyErr_Clear();
+    return active;
+}
+
 PyObject *mh_leaf_memory(mh_sink *sink, mh_leaf *leaf, uint8_t **out_data)
 {
     mh_error err;
     void *data;
+    if (mode_active(sink->module))
+        return decline(sink);
     if (!sink->slot) {
         if (mh_leaf_measure(&leaf->bytes, leaf->type_bits, leaf->shape, leaf->dims, &err) != MH_OK)
             return decline(sink);

@@ -142,9 +142,10 @@ static PyObject *core_bind_torch(PyObject *self, PyObject *arguments)
     PyObject *capsule;
     PyObject *collate_map;
     PyObject *cpu;
-    if (!PyArg_ParseTuple(arguments, "OOOO!OO!OO!O:bind_torch", &tensor, &stack, &empty,
+    PyObject *modes;
+    if (!PyArg_ParseTuple(arguments, "OOOO!OO!OO!OO!:bind_torch", &tensor, &stack, &empty,
                           &PyDict_Type, &dtypes, &array, &PyTuple_Type, &scalars, &capsule,
-                          &PyDict_Type, &collate_map, &cpu))
+                          &PyDict_Type, &collate_map, &cpu, &PyTuple_Type, &modes))
         return NULL;
     const mh_dl_exchange *table = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     if (!table)
@@ -159,6 +160,7 @@ static PyObject *core_bind_torch(PyObject *self, PyObject *arguments)
     replace(&module->empty, empty);
     replace(&module->dtypes, dtypes);
     replace(&module->cpu, cpu);
+    replace(&module->modes, modes);
     replace(&module->collate_map, collate_map);
     Py_XDECREF(module->collate_map_then);
     module->collate_map_then = PyDict_Copy(collate_map);
@@ -408,8 +410,8 @@ static PyObject *core_arm_point(PyObject *self, PyObject *arguments)
 
 static PyMethodDef core_functions[] = {
     {"bind_torch", core_bind_torch, METH_VARARGS,
-     "bind_torch(Tensor, stack, empty, dtypes, ndarray, scalars, table): make torch "
-     "known."},
+     "bind_torch(Tensor, stack, empty, dtypes, ndarray, scalars, table, collate_map, cpu, modes): "
+     "make torch known."},
     {"fetch", core_fetch, METH_VARARGS,
      "fetch(dataset, indices, samples, meter): append dataset[i] for each index to samples."},
     {"draw", core_draw, METH_VARARGS,
@@ -492,6 +494,7 @@ static int core_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(module->dtypes);
     Py_VISIT(module->collate_map);
     Py_VISIT(module->collate_map_then);
+    Py_VISIT(module->modes);
     return 0;
 }
 
@@ -518,6 +521,7 @@ static int core_clear(PyObject *self)
     Py_CLEAR(module->object_init);
     Py_CLEAR(module->name_device);
     Py_CLEAR(module->cpu);
+    Py_CLEAR(module->modes);
     return 0;
 }
 

@@ -94,6 +94,7 @@ def bind_torch(
     table: Any,
     collate_map: dict[Any, Any],
     cpu: Any,
+    modes: tuple[Callable[[], int], ...],
     /,
 ) -> None: ...
 def fetch(dataset: Any, indices: list[Any], samples: list[Any], meter: Meter, /) -> None: ...

@@ -36,7 +36,8 @@ typedef struct mh_module {
     PyObject *name_dtype;
     PyObject *name_fields;
     PyObject *name_device;
-    PyObject *cpu; /* torch.device("cpu") */
+    PyObject *cpu;   /* torch.device("cpu") */
+    PyObject *modes; /* functions that tell whether a mode changes what torch makes */
     const mh_dl_exchange *dlpack;
 } mh_module;
 
@@ -97,7 +98,8 @@ mh_leaf mh_leaf_of_tensor(const mh_dl_tensor *view);
 /* Whether a leaf may have this type: torch has newer ones that are left to torch. */
 bool mh_type_known(const mh_module *module, uint8_t code, uint8_t bits);
 
-/* A new torch tensor for a leaf, its memory torch's own; *out_data is where it begins. */
+/* A new torch tensor for a leaf whose bytes are known, its memory torch's own; *out_data is where
+ * it begins. An exception too where a mode makes torch give anything but plain memory. */
 PyObject *mh_tensor_new(const mh_module *module, const mh_leaf *leaf, void **out_data);
 
 /* A tensor over `data`. With a slot, one of its references goes with the tensor (given back on
@@ -137,7 +139,8 @@ PyObject *mh_collate_items(mh_sink *sink, PyObject *const *samples, Py_ssize_t c
 bool mh_collate_untouched(const mh_module *module);
 
 /* Memory for a leaf (*out_data), and what stands for it in the structure, as a new reference: a
- * tensor, or None in a slot. NULL as mh_collate. */
+ * tensor, or None in a slot. NULL as mh_collate; declined too while a mode is active in this
+ * thread, such as torch.set_default_device, which has a say in where torch puts what it makes. */
 PyObject *mh_leaf_memory(mh_sink *sink, mh_leaf *leaf, uint8_t **out_data);
 
 /* The type of a buffer's elements, where torch knows it too. False for the rest: other byte orders,

@@ -87,7 +87,8 @@ PyObject *mh_tensor_new(const mh_module *module, const mh_leaf *leaf, void **out
     Py_XDECREF(shape);
     if (!tensor)
         return NULL;
-    if (!mh_tensor_read(module, tensor, &view) || view.device_type != MH_DLPACK_CPU) {
+    if (!Py_IS_TYPE(tensor, module->tensor_type) || !mh_tensor_read(module, tensor, &view) ||
+        view.device_type != MH_DLPACK_CPU || (leaf->bytes && !view.data)) {
         Py_DECREF(tensor);
         PyErr_SetString(PyExc_RuntimeError, "torch.empty gave a tensor without plain memory");
         return NULL;

@@ -14,6 +14,7 @@ import pytest
 import torch
 from compare import describe, describe_error
 from millhead.torch import DataLoader
+from torch._subclasses import FakeTensorMode
 from torch.utils.data import Subset, TensorDataset
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 
@@ -168,7 +169,6 @@ def test_batches_are_made_in_the_callers_mode(kind: str, mode: Any) -> None:
     assert len(seen) == 10
 
 
-@pytest.mark.xfail(strict=True, reason="the default device is ignored")
 @pytest.mark.parametrize(
     "dataset",
     [
@@ -189,6 +189,37 @@ def test_batches_are_made_on_the_callers_device(dataset: Any) -> None:
             return next(iterator)
 
     assert describe(batch(DataLoader)) == describe(batch(Torchs))
+
+
+def _on_meta(worker: int) -> None:
+    torch.set_default_device("meta")
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [list(range(20)), [np.ones(2)] * 20, np.ones((20, 2)), torch.ones(20, 2)],
+    ids=["ints", "arrays", "array", "tensor"],
+)
+def test_batches_are_made_on_the_workers_device(dataset: Any) -> None:
+    arguments = {"batch_size": 2, "sampler": range(20), "worker_init_fn": _on_meta}
+    seen, _ = _as_torch(dataset, num_workers=1, **arguments)
+    assert len(seen) == 10
+
+
+@pytest.mark.parametrize("dataset", [list(range(6)), np.ones((6, 2)), torch.ones(6, 2)], ids=type)
+def test_batches_are_made_in_a_mode_without_memory(dataset: Any) -> None:
+    """Where even a new tensor is none with memory that C could write to."""
+
+    def outcome(cls: Any) -> Any:
+        iterator = iter(cls(dataset, batch_size=2))
+        with FakeTensorMode():
+            try:
+                batch = next(iterator)
+            except Exception as error:  # noqa: BLE001 - an outcome to compare
+                return describe_error(error)
+        return type(batch), batch.shape, batch.dtype
+
+    assert outcome(DataLoader) == outcome(Torchs)
 
 
 @pytest.mark.parametrize("how", ["rows", "columns"])

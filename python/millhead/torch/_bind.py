@@ -41,6 +41,8 @@ def _bind() -> None:
     table = torch.Tensor.__dlpack_c_exchange_api__
     # Torch's own dictionary, which users may extend: the C collate looks whether they did.
     collate_map = default_collate_fn_map
+    # Private, and the only way to ask: how many modes of either kind are active in this thread.
+    modes = (torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack)
     _core.bind_torch(
         torch.Tensor,
         torch.stack,
@@ -51,6 +53,7 @@ def _bind() -> None:
         table,
         collate_map,
         torch.device("cpu"),
+        modes,
     )
 
 
