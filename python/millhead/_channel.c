@@ -540,9 +540,62 @@ static const mh_result *wait_for_result(channel_object *self, unsigned number, u
     return result;
 }
 
-static PyObject *result_in(channel_object *self, unsigned number, const mh_result *shared)
+static PyObject *slot_in(channel_object *self, const mh_result *result, task_note *note)
 {
     mh_error err;
+    if (!result_sound(result, note, &err))
+        return mh_raise(mh_module_of((PyObject *)self), &err);
+    for (uint32_t i = 0; i < result->leaf_count; i++)
+        self->copied_bytes += result->leaves[i].bytes;
+    PyObject *batch = batch_from_slot(self, result, note);
+    note->slot = NULL; /* held by its tensors, or free again */
+    return batch;
+}
+
+static PyObject *payload_in(channel_object *self, unsigned number, const mh_result *result,
+                            task_note *note)
+{
+    PyObject *pieces;
+    if (result->position != note->position)
+        return PyErr_Format(mh_module_of((PyObject *)self)->error,
+                            "worker %u sent batch %llu where batch %llu was due", number,
+                            (unsigned long long)result->position,
+                            (unsigned long long)note->position);
+    switch (result->kind) {
+    case MH_RESULT_SLOT:
+        return slot_in(self, result, note);
+    case MH_RESULT_GENERAL:
+    case MH_RESULT_ERROR:
+        pieces = pieces_in(self, &self->workers[number], result);
+        mh_control_spill_done(self->control, number);
+        return pieces;
+    case MH_RESULT_END:
+        return Py_NewRef(Py_None);
+    default:
+        return PyErr_Format(mh_module_of((PyObject *)self)->error, "a result of kind %u",
+                            result->kind);
+    }
+}
+
+/* The exception that is set, in place of the batch it is about. */
+static PyObject *lost_batch(void)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (error && traceback)
+        PyException_SetTraceback(error, traceback);
+    PyObject *taken = error ? Py_BuildValue("(IOIO)", MH_RESULT_NONE, error, 0, Py_None) : NULL;
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(traceback);
+    return taken;
+}
+
+/* The result is over and done with, whether its batch can be had or not: else the next one would be
+ * taken for it. */
+static PyObject *result_in(channel_object *self, unsigned number, const mh_result *shared)
+{
     mh_result *result = &self->result;
     memcpy(result, shared, offsetof(mh_result, leaves));
     if (result->leaf_count <= MH_LEAVES_MAX)
@@ -550,30 +603,11 @@ static PyObject *result_in(channel_object *self, unsigned number, const mh_resul
     channel_worker *worker = &self->workers[number];
     events_in(self, worker, number);
     task_note *note = &worker->notes[worker->taken % self->depth];
-    PyObject *payload = NULL;
-    uint32_t kind = result->kind;
-    if (result->position != note->position) {
-        PyErr_Format(mh_module_of((PyObject *)self)->error,
-                     "worker %u sent batch %llu where batch %llu was due", number,
-                     (unsigned long long)result->position, (unsigned long long)note->position);
-    } else if (kind == MH_RESULT_SLOT) {
-        if (result_sound(result, note, &err)) {
-            for (uint32_t i = 0; i < result->leaf_count; i++)
-                self->copied_bytes += result->leaves[i].bytes;
-            payload = batch_from_slot(self, result, note);
-            note->slot = NULL; /* held by its tensors, or free again */
-        } else {
-            mh_raise(mh_module_of((PyObject *)self), &err);
-        }
-    } else if (kind == MH_RESULT_END) {
-        payload = Py_NewRef(Py_None);
-    } else {
-        payload = pieces_in(self, worker, result);
-        mh_control_spill_done(self->control, number);
-    }
-    PyObject *state = payload ? state_in(self, number, shared) : NULL;
-    PyObject *taken = state ? Py_BuildValue("(IOIN)", kind, payload, result->samples, state) : NULL;
-    Py_XDECREF(payload);
+    PyObject *state = state_in(self, number, shared);
+    PyObject *payload = state ? payload_in(self, number, result, note) : NULL;
+    PyObject *taken = payload ? Py_BuildValue("(INIO)", result->kind, payload, result->samples, state)
+                              : lost_batch();
+    Py_XDECREF(state);
     worker->taken++;
     note_end(note);
     mh_control_result_done(self->control, number);
@@ -766,8 +800,8 @@ static PyMethodDef channel_methods[] = {
     {"put", channel_put, METH_VARARGS,
      "put(worker, position, index, samples, wants_state=False): give the worker a task."},
     {"take", channel_take, METH_VARARGS,
-     "take(worker, timeout_ns): (kind, batch or pieces, samples, state or None) of its oldest "
-     "task, or None."},
+     "take(worker, timeout_ns): (kind, batch or pieces or the exception it is LOST to, samples, "
+     "state or None) of its oldest task, or None."},
     {"ready", channel_ready, METH_VARARGS,
      "ready(timeout_ns): the number of a worker that has a result, or None."},
     {"measure", channel_measure, METH_O,

@@ -461,6 +461,7 @@ static int core_exec(PyObject *self)
         return -1;
     if (PyModule_AddObjectRef(self, "Error", module->error) < 0 ||
         PyModule_AddStringConstant(self, "__version__", mh_version()) < 0 ||
+        PyModule_AddIntConstant(self, "LOST", MH_RESULT_NONE) < 0 ||
         PyModule_AddIntConstant(self, "SLOT", MH_RESULT_SLOT) < 0 ||
         PyModule_AddIntConstant(self, "GENERAL", MH_RESULT_GENERAL) < 0 ||
         PyModule_AddIntConstant(self, "ERROR", MH_RESULT_ERROR) < 0 ||

@@ -5,7 +5,8 @@ from typing import Any
 
 __version__: str
 
-#: Kinds of results: enum mh_result_kind.
+#: Kinds of results: enum mh_result_kind. LOST: it came, but an exception kept its batch away.
+LOST: int
 SLOT: int
 GENERAL: int
 ERROR: int

@@ -22,6 +22,7 @@ import pytest
 import torch
 from millhead.torch import DataLoader
 from parity_cases import Items
+from torch._subclasses import FakeTensorMode
 
 
 def _outcomes(loader: Any, most: int = 60) -> list[Any]:
@@ -278,6 +279,28 @@ def test_batches_that_cannot_be_unpickled_do_not_end_the_epoch_early() -> None:
             next(iterator)
     with pytest.raises(StopIteration):
         next(iterator)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_batch_there_is_no_memory_for_raises_and_the_others_keep_their_places(
+    in_order: bool,
+) -> None:
+    loader = DataLoader(Items("int", 40), batch_size=2, num_workers=2, in_order=in_order)
+    iterator = iter(loader)
+    seen: list[int] = []
+    for number in range(20):
+        if number not in (3, 8):  # one of the first, which are pickled, and one from a slot
+            seen += next(iterator).tolist()
+            continue
+        with FakeTensorMode(), pytest.raises(RuntimeError, match="without plain memory"):
+            next(iterator)
+    with pytest.raises(StopIteration):
+        next(iterator)
+    assert loader.stats()["paths"]["slot"] >= 10
+    if in_order:
+        assert seen == [number for number in range(40) if number // 2 not in (3, 8)]
+    else:
+        assert len(set(seen)) == len(seen) == 36
 
 
 class LocalError:

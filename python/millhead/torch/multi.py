@@ -376,6 +376,8 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         return None
 
     def _unpack(self, kind: int, payload: Any) -> Any:
+        if kind == _core.LOST:
+            raise payload
         if kind == _core.ERROR:
             return pickle.loads(payload[0])
         if kind != _core.GENERAL:
