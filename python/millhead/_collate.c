@@ -119,7 +119,7 @@ static PyObject *stack(const mh_sink *sink, items samples, Py_ssize_t count, PyO
     PyObject *keywords = out ? PyDict_New() : NULL;
     if (arguments && !out)
         stacked = PyObject_CallObject(sink->module->stack, arguments);
-    else if (arguments && keywords && PyDict_SetItem(keywords, sink->module->name_out, out) == 0)
+    else if (arguments && keywords && PyDict_SetItem(keywords, sink->module->name.out, out) == 0)
         stacked = PyObject_Call(sink->module->stack, arguments, keywords);
     Py_XDECREF(keywords);
     Py_XDECREF(arguments);
@@ -128,10 +128,12 @@ static PyObject *stack(const mh_sink *sink, items samples, Py_ssize_t count, PyO
 }
 
 /* In a worker torch stacks into memory made for the type of the first tensor. */
-static PyObject *stack_into_new(mh_sink *sink, items samples, Py_ssize_t count, mh_leaf *leaf)
+static PyObject *stack_into_new(mh_sink *sink, items samples, Py_ssize_t count,
+                                const mh_dl_tensor *first, mh_leaf *leaf)
 {
     uint8_t *data;
-    PyObject *out = mh_tensor_is_plain(samples[0]) ? mh_leaf_memory(sink, leaf, &data) : NULL;
+    bool plain = mh_tensor_is_plain(sink->module, samples[0], first);
+    PyObject *out = plain ? mh_leaf_memory(sink, leaf, &data) : NULL;
     PyObject *stacked = out ? stack(sink, samples, count, out) : NULL;
     Py_XDECREF(out);
     return stacked ? stacked : decline(sink);
@@ -161,7 +163,7 @@ static PyObject *collate_tensors(mh_sink *sink, items samples, Py_ssize_t count)
         return stacked ? stacked : decline(sink);
     }
     if (!sink->slot)
-        return stack_into_new(sink, samples, count, &leaf);
+        return stack_into_new(sink, samples, count, &view, &leaf);
     mh_error err;
     PyObject *result = mh_leaf_memory(sink, &leaf, &data);
     if (!result)

@@ -451,13 +451,13 @@ static int core_exec(PyObject *self)
     mh_module *module = PyModule_GetState(self);
     module->error = PyErr_NewExceptionWithDoc("millhead.Error", "An error of millhead's engine.",
                                               PyExc_RuntimeError, NULL);
-    module->name_out = PyUnicode_InternFromString("out");
-    module->name_dtype = PyUnicode_InternFromString("dtype");
-    module->name_fields = PyUnicode_InternFromString("_fields");
-    module->name_device = PyUnicode_InternFromString("device");
+#define X(word)                                                                                    \
+    if (!(module->name.word = PyUnicode_InternFromString(#word)))                                  \
+        return -1;
+    MH_NAME_LIST(X)
+#undef X
     module->object_init = PyObject_GetAttrString((PyObject *)&PyBaseObject_Type, "__init__");
-    if (!module->object_init || !module->name_device || !module->error || !module->name_out ||
-        !module->name_dtype || !module->name_fields)
+    if (!module->object_init || !module->error)
         return -1;
     if (PyModule_AddObjectRef(self, "Error", module->error) < 0 ||
         PyModule_AddStringConstant(self, "__version__", mh_version()) < 0 ||
@@ -516,11 +516,10 @@ static int core_clear(PyObject *self)
     Py_CLEAR(module->dtypes);
     Py_CLEAR(module->collate_map);
     Py_CLEAR(module->collate_map_then);
-    Py_CLEAR(module->name_out);
-    Py_CLEAR(module->name_dtype);
-    Py_CLEAR(module->name_fields);
+#define X(word) Py_CLEAR(module->name.word);
+    MH_NAME_LIST(X)
+#undef X
     Py_CLEAR(module->object_init);
-    Py_CLEAR(module->name_device);
     Py_CLEAR(module->cpu);
     Py_CLEAR(module->modes);
     return 0;

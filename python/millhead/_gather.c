@@ -48,9 +48,9 @@ static bool column_of_tensor(const mh_module *module, PyObject *tensor, column *
     mh_dl_tensor view;
     mh_error err;
     if (!mh_tensor_read(module, tensor, &view) || !view.data || view.device_type != MH_DLPACK_CPU ||
-        view.type_lanes != 1 || !mh_type_known(module, view.type_code, view.type_bits) ||
-        view.ndim < 1 || view.ndim > MH_LEAF_DIMS || !view.strides ||
-        !rows_packed(view.shape, view.strides, view.ndim) || !mh_tensor_is_plain(tensor))
+        view.type_lanes != 1 || view.ndim < 1 || view.ndim > MH_LEAF_DIMS || !view.strides ||
+        !rows_packed(view.shape, view.strides, view.ndim) ||
+        !mh_tensor_is_plain(module, tensor, &view))
         return false;
     out->leaf = mh_leaf_of_tensor(&view);
     out->leaf.shape[0] = 1;

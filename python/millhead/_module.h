@@ -14,6 +14,9 @@
 
 #include <stdbool.h>
 
+/* Names of attributes and arguments, interned once: module->name.dtype is "dtype". */
+#define MH_NAME_LIST(X) X(out) X(dtype) X(device) X(requires_grad) X(is_conj) X(is_neg) X(_fields)
+
 /* One per interpreter that imports the module. */
 typedef struct mh_module {
     PyObject *error; /* millhead.Error */
@@ -32,10 +35,11 @@ typedef struct mh_module {
     PyObject *collate_map;    /* torch's default_collate_fn_map, and a copy as it came */
     PyObject *collate_map_then;
     PyObject *object_init; /* object.__init__ */
-    PyObject *name_out;    /* "out", "dtype", ...: interned */
-    PyObject *name_dtype;
-    PyObject *name_fields;
-    PyObject *name_device;
+    struct {
+#define X(name) PyObject *name;
+        MH_NAME_LIST(X)
+#undef X
+    } name;
     PyObject *cpu;   /* torch.device("cpu") */
     PyObject *modes; /* functions that tell whether a mode changes what torch makes */
     const mh_dl_exchange *dlpack;
@@ -88,15 +92,12 @@ void mh_meter_offer(mh_meter *meter, uint64_t ns, PyObject *index, int worker);
  * what the table refuses: sparse, nested, not on a device. */
 bool mh_tensor_read(const mh_module *module, PyObject *tensor, mh_dl_tensor *out);
 
-/* Whether the numbers in its memory are the tensor's: the flags the table hides (gradients,
- * conjugate and negative views) are all off. */
-bool mh_tensor_is_plain(PyObject *tensor);
+/* Whether the numbers in its memory are the tensor's, as a leaf would describe them. The table does
+ * not tell: it takes torch.uint4 for uint8, and hides gradients, conjugate and negative views. */
+bool mh_tensor_is_plain(const mh_module *module, PyObject *tensor, const mh_dl_tensor *view);
 
 /* The leaf a tensor would be, its place apart. The tensor has at most MH_LEAF_DIMS dimensions. */
 mh_leaf mh_leaf_of_tensor(const mh_dl_tensor *view);
-
-/* Whether a leaf may have this type: torch has newer ones that are left to torch. */
-bool mh_type_known(const mh_module *module, uint8_t code, uint8_t bits);
 
 /* A new torch tensor for a leaf whose bytes are known, its memory torch's own; *out_data is where
  * it begins. An exception too where a mode makes torch give anything but plain memory. */

@@ -17,17 +17,38 @@ bool mh_tensor_read(const mh_module *module, PyObject *tensor, mh_dl_tensor *out
     return false;
 }
 
-bool mh_tensor_is_plain(PyObject *tensor)
+static PyObject *dtype_of(const mh_module *module, uint8_t code, uint8_t bits)
 {
-    static const char *const methods[] = {"is_conj", "is_neg"};
-    PyObject *grad = PyObject_GetAttrString(tensor, "requires_grad");
-    bool plain = grad == Py_False;
+    PyObject *key = PyLong_FromLong(code << 8 | bits);
+    PyObject *dtype = key ? PyDict_GetItemWithError(module->dtypes, key) : NULL;
+    Py_XDECREF(key);
+    if (!dtype && !PyErr_Occurred())
+        PyErr_Format(PyExc_TypeError, "no torch dtype for type %d with %d bits", code, bits);
+    return dtype;
+}
+
+static bool has_type(const mh_module *module, PyObject *tensor, const mh_dl_tensor *view)
+{
+    PyObject *dtype = PyObject_GetAttr(tensor, module->name.dtype);
+    Py_XDECREF(dtype); /* torch keeps its own */
+    return dtype && dtype == dtype_of(module, view->type_code, view->type_bits);
+}
+
+static bool says_no(PyObject *tensor, PyObject *method)
+{
+    PyObject *answer = PyObject_CallMethodObjArgs(tensor, method, NULL);
+    Py_XDECREF(answer);
+    return answer == Py_False;
+}
+
+bool mh_tensor_is_plain(const mh_module *module, PyObject *tensor, const mh_dl_tensor *view)
+{
+    PyObject *grad = PyObject_GetAttr(tensor, module->name.requires_grad);
+    bool is_complex = view->type_code == 5; /* no other number has a conjugate */
+    bool plain = grad == Py_False && has_type(module, tensor, view) &&
+                 (!is_complex || says_no(tensor, module->name.is_conj)) &&
+                 says_no(tensor, module->name.is_neg);
     Py_XDECREF(grad);
-    for (size_t i = 0; plain && i < sizeof methods / sizeof *methods; i++) {
-        PyObject *flag = PyObject_CallMethod(tensor, methods[i], NULL);
-        plain = flag == Py_False;
-        Py_XDECREF(flag);
-    }
     PyErr_Clear();
     return plain;
 }
@@ -51,36 +72,17 @@ static PyObject *shape_tuple(const mh_leaf *leaf)
     return shape;
 }
 
-static PyObject *dtype_of(const mh_module *module, const mh_leaf *leaf)
-{
-    PyObject *key = PyLong_FromLong(leaf->type_code << 8 | leaf->type_bits);
-    PyObject *dtype = key ? PyDict_GetItemWithError(module->dtypes, key) : NULL;
-    Py_XDECREF(key);
-    if (!dtype && !PyErr_Occurred())
-        PyErr_Format(PyExc_TypeError, "no torch dtype for type %d with %d bits", leaf->type_code,
-                     leaf->type_bits);
-    return dtype;
-}
-
-bool mh_type_known(const mh_module *module, uint8_t code, uint8_t bits)
-{
-    const mh_leaf leaf = {.type_code = code, .type_bits = bits};
-    bool known = dtype_of(module, &leaf) != NULL;
-    PyErr_Clear();
-    return known;
-}
-
 PyObject *mh_tensor_new(const mh_module *module, const mh_leaf *leaf, void **out_data)
 {
     mh_dl_tensor view;
     PyObject *tensor = NULL;
-    PyObject *dtype = dtype_of(module, leaf);
+    PyObject *dtype = dtype_of(module, leaf->type_code, leaf->type_bits);
     PyObject *shape = dtype ? shape_tuple(leaf) : NULL;
     PyObject *arguments = shape ? PyTuple_Pack(1, shape) : NULL;
     PyObject *keywords = arguments ? PyDict_New() : NULL;
     /* device=: torch.set_default_device must not send batches elsewhere */
-    if (keywords && PyDict_SetItem(keywords, module->name_dtype, dtype) == 0 &&
-        PyDict_SetItem(keywords, module->name_device, module->cpu) == 0)
+    if (keywords && PyDict_SetItem(keywords, module->name.dtype, dtype) == 0 &&
+        PyDict_SetItem(keywords, module->name.device, module->cpu) == 0)
         tensor = PyObject_Call(module->empty, arguments, keywords);
     Py_XDECREF(keywords);
     Py_XDECREF(arguments);

@@ -26,7 +26,7 @@ bool mh_is_named_tuple(const mh_module *module, PyObject *object)
     PyObject *type = (PyObject *)Py_TYPE(object);
     if (!PyTuple_Check(object) || Py_IS_TYPE(object, &PyTuple_Type))
         return false;
-    PyObject *fields = PyObject_GetAttr(type, module->name_fields);
+    PyObject *fields = PyObject_GetAttr(type, module->name._fields);
     bool plain = fields && makes_plain_tuples(module, type);
     Py_XDECREF(fields);
     PyErr_Clear();
@@ -167,8 +167,8 @@ static PyObject *flatten_leaf(walk *w, PyObject *node)
     if (f->leaf_count == MH_LEAVES_MAX || !mh_tensor_read(w->module, node, &view) ||
         view.device_type != MH_DLPACK_CPU || view.type_lanes != 1 || view.ndim > MH_LEAF_DIMS)
         return decline(w);
-    if (!is_dense(&view) || !mh_tensor_is_plain(node) || shares_memory(f, &view) ||
-        !f->visit(f->context, &view))
+    if (!is_dense(&view) || !mh_tensor_is_plain(w->module, node, &view) ||
+        shares_memory(f, &view) || !f->visit(f->context, &view))
         return decline(w);
     return Py_NewRef(Py_None);
 }

@@ -288,14 +288,11 @@ def test_a_tensor_longer_than_its_storage_is_not_read_beyond_it(workers: int) ->
     assert _is_error(seen[1])
 
 
-_TAKEN = pytest.mark.xfail(strict=True, reason="uint4 is taken for uint8, int3 for int8")
-
-
 @pytest.mark.parametrize(
     "dtype",
     [
-        pytest.param(torch.uint4, marks=_TAKEN),
-        pytest.param(torch.int3, marks=_TAKEN),
+        torch.uint4,
+        torch.int3,
         torch.bits8,
     ],
     ids=str,
@@ -306,6 +303,24 @@ def test_a_dtype_is_never_taken_for_another(dtype: torch.dtype) -> None:
 
     loader = DataLoader(range(8), num_workers=1, prefetch_factor=1, collate_fn=collate)
     assert [batch.dtype for batch in loader] == [dtype] * 8
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("dtype", [torch.uint4, torch.int3], ids=str)
+def test_rows_of_small_integers_make_torchs_batches(dtype: torch.dtype, workers: int) -> None:
+    rows = torch.zeros(LENGTH, 2, dtype=torch.uint8).view(dtype)
+
+    def outcome(cls: Any, dataset: Any) -> Any:
+        loader = cls(dataset, batch_size=4, num_workers=workers)
+        try:
+            return {leaf.dtype for batch in loader for leaf in _leaves(batch)}
+        except TypeError as error:  # torch cannot collate them in workers
+            return type(error)
+
+    for dataset in (rows, TensorDataset(rows), list(rows)):
+        expected = outcome(Torchs, dataset)
+        assert expected == (TypeError if workers else {dtype})
+        assert outcome(DataLoader, dataset) == expected
 
 
 @pytest.mark.parametrize(
