@@ -15,7 +15,17 @@
 #include <stdbool.h>
 
 /* Names of attributes and arguments, interned once: module->name.dtype is "dtype". */
-#define MH_NAME_LIST(X) X(out) X(dtype) X(device) X(requires_grad) X(is_conj) X(is_neg) X(_fields)
+#define MH_NAME_LIST(X)                                                                            \
+    X(out)                                                                                         \
+    X(dtype)                                                                                       \
+    X(device)                                                                                      \
+    X(requires_grad)                                                                               \
+    X(is_conj)                                                                                     \
+    X(is_neg)                                                                                      \
+    X(untyped_storage)                                                                             \
+    X(storage_offset)                                                                              \
+    X(nbytes)                                                                                      \
+    X(_fields)
 
 /* One per interpreter that imports the module. */
 typedef struct mh_module {
@@ -93,7 +103,8 @@ void mh_meter_offer(mh_meter *meter, uint64_t ns, PyObject *index, int worker);
 bool mh_tensor_read(const mh_module *module, PyObject *tensor, mh_dl_tensor *out);
 
 /* Whether the numbers in its memory are the tensor's, as a leaf would describe them. The table does
- * not tell: it takes torch.uint4 for uint8, and hides gradients, conjugate and negative views. */
+ * not tell: it takes torch.uint4 for uint8, and hides gradients, conjugate and negative views, and
+ * that a storage was resized to less than its tensor needs. */
 bool mh_tensor_is_plain(const mh_module *module, PyObject *tensor, const mh_dl_tensor *view);
 
 /* The leaf a tensor would be, its place apart. The tensor has at most MH_LEAF_DIMS dimensions. */

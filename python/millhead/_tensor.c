@@ -41,13 +41,51 @@ static bool says_no(PyObject *tensor, PyObject *method)
     return answer == Py_False;
 }
 
+/* What a method counts; -1 with an exception. */
+static int64_t count_of(PyObject *object, PyObject *method)
+{
+    PyObject *number = PyObject_CallMethodObjArgs(object, method, NULL);
+    int64_t count = number ? PyLong_AsLongLong(number) : -1;
+    Py_XDECREF(number);
+    return count;
+}
+
+/* How many elements of memory the tensor covers, gaps included; -1: more than can be. */
+static int64_t span_of(const mh_dl_tensor *view)
+{
+    int64_t span = 1;
+    for (int i = 0; i < view->ndim; i++) {
+        int64_t step;
+        if (view->shape[i] == 0)
+            return 0;
+        if (__builtin_mul_overflow(view->shape[i] - 1, view->strides[i], &step) ||
+            __builtin_add_overflow(span, step, &span))
+            return -1;
+    }
+    return span;
+}
+
+/* Torch checks that a tensor lies in its storage when it is made, but a storage can be resized. */
+static bool within_storage(const mh_module *module, PyObject *tensor, const mh_dl_tensor *view)
+{
+    int64_t span = view->strides || view->ndim == 0 ? span_of(view) : -1;
+    if (span <= 0)
+        return span == 0;
+    PyObject *storage = PyObject_CallMethodObjArgs(tensor, module->name.untyped_storage, NULL);
+    int64_t bytes = storage ? count_of(storage, module->name.nbytes) : -1;
+    int64_t offset = bytes >= 0 ? count_of(tensor, module->name.storage_offset) : -1;
+    Py_XDECREF(storage);
+    int64_t room = bytes / (view->type_bits / 8);
+    return offset >= 0 && offset <= room && span <= room - offset;
+}
+
 bool mh_tensor_is_plain(const mh_module *module, PyObject *tensor, const mh_dl_tensor *view)
 {
     PyObject *grad = PyObject_GetAttr(tensor, module->name.requires_grad);
     bool is_complex = view->type_code == 5; /* no other number has a conjugate */
     bool plain = grad == Py_False && has_type(module, tensor, view) &&
                  (!is_complex || says_no(tensor, module->name.is_conj)) &&
-                 says_no(tensor, module->name.is_neg);
+                 says_no(tensor, module->name.is_neg) && within_storage(module, tensor, view);
     Py_XDECREF(grad);
     PyErr_Clear();
     return plain;
