@@ -605,8 +605,9 @@ static PyObject *result_in(channel_object *self, unsigned number, const mh_resul
     task_note *note = &worker->notes[worker->taken % self->depth];
     PyObject *state = state_in(self, number, shared);
     PyObject *payload = state ? payload_in(self, number, result, note) : NULL;
-    PyObject *taken = payload ? Py_BuildValue("(INIO)", result->kind, payload, result->samples, state)
-                              : lost_batch();
+    PyObject *taken = payload
+                          ? Py_BuildValue("(INIO)", result->kind, payload, result->samples, state)
+                          : lost_batch();
     Py_XDECREF(state);
     worker->taken++;
     note_end(note);

@@ -157,7 +157,6 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         """Let the loader's state know the hooks of what lives here."""
         stream = None if self._stream is None else self._stream.iterator
         caller = self._progress.workers[0]
-        caller.batches = self._progress.consumed
         caller.state = Restore(
             dataset=None if stream is self._dataset else state_of(self._dataset),
             iterator=state_of(stream),

@@ -366,6 +366,7 @@ class Progress:
         self.hooked = sampler_with_hooks(self.index_sampler)
         self.sampler_state = state_of(self.hooked)
         self._sampler_states: deque[Any] = deque()
+        self.alone = loader.num_workers == 0
         self.workers = [WorkerProgress() for _ in range(max(loader.num_workers, 1))]
         self.total = _length(self.index_sampler)
         if loader.in_order and loader.num_workers and (self.iterable or self.total is not None):
@@ -490,6 +491,8 @@ class Progress:
 
     def make_mark(self) -> Mark:
         """Here."""
+        if self.alone:
+            self.workers[0].batches = self.consumed
         return Mark(
             self.consumed,
             self.yielded,
@@ -517,12 +520,12 @@ class Progress:
         moment, first = self.moment, self.first_moment
         if self.finished:
             moment, first = self.next_moment or Moment.now(loader), None
-        elif first is None and loader.num_workers == 0:
+        elif first is None and self.alone:
             first = Moment.now()  # its sampler has still to draw
         mark = self.mark
         if mark is None or not self.stateful or self.finished:
             mark = self.make_mark()
-        if loader.num_workers == 0 and loader.snapshot_rng:
+        if self.alone and loader.snapshot_rng:
             mark.workers[0]["generators"] = Moment.now().encode()  # the caller does the work
         return {
             "millhead": VERSION,
