@@ -472,8 +472,9 @@ static int core_exec(PyObject *self)
     module->channel_type = add_type(self, &mh_channel_spec);
     module->station_type = add_type(self, &mh_station_spec);
     module->chain_type = add_type(self, &mh_chain_spec);
+    module->order_type = add_type(self, &mh_order_spec);
     return module->pool_type && module->meter_type && module->channel_type &&
-                   module->station_type && module->chain_type
+                   module->station_type && module->chain_type && module->order_type
                ? 0
                : -1;
 }
@@ -487,6 +488,7 @@ static int core_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(module->channel_type);
     Py_VISIT(module->station_type);
     Py_VISIT(module->chain_type);
+    Py_VISIT(module->order_type);
     Py_VISIT(module->tensor_type);
     Py_VISIT(module->array_type);
     Py_VISIT(module->scalar_types);
@@ -508,6 +510,7 @@ static int core_clear(PyObject *self)
     Py_CLEAR(module->channel_type);
     Py_CLEAR(module->station_type);
     Py_CLEAR(module->chain_type);
+    Py_CLEAR(module->order_type);
     Py_CLEAR(module->tensor_type);
     Py_CLEAR(module->array_type);
     Py_CLEAR(module->scalar_types);

@@ -1,7 +1,7 @@
 """The C core, as Python sees it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 __version__: str
 
@@ -84,6 +84,28 @@ class Chain:
     def proven(self) -> bool: ...
     def hurry(self) -> None: ...
     def stop(self) -> None: ...
+
+class Order:
+    #: How many samples were given, and whether more were asked for than there are.
+    given: int
+    ended: bool
+    def __init__(
+        self,
+        kind: str,
+        mode: str,
+        count: int,
+        start: int,
+        ranks: int,
+        rank: int,
+        seed: int,
+        epoch: int,
+    ) -> None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, nth: int, /) -> int: ...
+    def state_dict(self) -> dict[str, int]: ...
+    def load_state_dict(self, state: dict[str, int], /) -> None: ...
 
 def bind_torch(
     tensor: type,

@@ -35,6 +35,7 @@ typedef struct mh_module {
     PyTypeObject *channel_type;
     PyTypeObject *station_type;
     PyTypeObject *chain_type;
+    PyTypeObject *order_type;
     /* Set by bind_torch, NULL before. */
     PyTypeObject *tensor_type;
     PyTypeObject *array_type; /* numpy.ndarray, or None without numpy */
@@ -67,6 +68,7 @@ extern PyType_Spec mh_meter_spec;
 extern PyType_Spec mh_channel_spec;
 extern PyType_Spec mh_station_spec;
 extern PyType_Spec mh_chain_spec;
+extern PyType_Spec mh_order_spec;
 
 /* --- _core.c --- */
 mh_pool *mh_pool_of(PyObject *pool); /* the pool behind a Pool object */

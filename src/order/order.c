@@ -8,7 +8,7 @@
 #include "order/keyed.h"
 #include "order/randperm.h"
 
-/* A draw of a long shuffle misses the cache: about 0.1 us. */
+/* Some milliseconds, where the shuffle is in no cache. */
 #define DRAWS_AT_ONCE 65536
 
 struct mh_order {

@@ -12,6 +12,8 @@
 #include "base/error.h"
 #include "order/mersenne.h"
 
+#define BLOCK 256 /* steps at a time */
+
 struct mh_randperm {
     uint64_t count;
     uint64_t steps; /* done, of count */
@@ -30,9 +32,10 @@ mh_status mh_randperm_new_in_way(mh_randperm **out, uint64_t count, uint64_t see
                                  mh_randperm_way way, mh_error *err)
 {
     if (count > MH_RANDPERM_MOST)
-        return mh_fail(err, MH_ERR_UNSUPPORTED,
-                       "torch's shuffle of %llu samples would have to be kept in memory",
-                       (unsigned long long)count);
+        return mh_fail(
+            err, MH_ERR_UNSUPPORTED,
+            "torch's shuffle of %llu samples would take too much memory: use the keyed one",
+            (unsigned long long)count);
     mh_randperm *perm = mh_calloc(1, sizeof *perm);
     uint32_t *entries = mh_calloc(count, sizeof *entries);
     if (!perm || !entries) {
@@ -57,24 +60,34 @@ void mh_randperm_free(mh_randperm *perm)
     mh_free(perm);
 }
 
-static void step_small(mh_randperm *perm, uint64_t here)
+/* The entry that step `here` exchanges with entry `here`. */
+static uint32_t randperm_partner(mh_randperm *perm, uint64_t here)
 {
     uint64_t left = perm->count - here;
+    if (perm->way == MH_RANDPERM_LARGE) /* entry `here` is still the identity's */
+        return (uint32_t)(mh_mersenne_next64(&perm->random) % (here + 1));
     if (left == 1) /* torch draws nothing for the last one */
-        return;
-    uint64_t there = here + mh_mersenne_next(&perm->random) % (uint32_t)left;
-    uint32_t places = (uint32_t)(here ^ there);
-    uint32_t entry = perm->entries[here];
-    perm->entries[here] = perm->entries[there] ^ places;
-    perm->entries[there] = entry ^ places;
+        return (uint32_t)here;
+    return (uint32_t)here + mh_mersenne_next(&perm->random) % (uint32_t)left;
 }
 
-static void step_large(mh_randperm *perm, uint64_t here)
+/* Partners lie anywhere, in memory that no cache holds. All of a block are on their way before the
+ * first is waited for. */
+static void randperm_block(mh_randperm *perm, uint64_t steps)
 {
-    uint64_t there = mh_mersenne_next64(&perm->random) % (here + 1);
-    uint32_t places = (uint32_t)(here ^ there);
-    perm->entries[here] = perm->entries[there] ^ places;
-    perm->entries[there] = places; /* the value is `here` */
+    uint32_t partners[BLOCK];
+    for (uint64_t step = 0; step < steps; step++) {
+        partners[step] = randperm_partner(perm, perm->steps + step);
+        __builtin_prefetch(&perm->entries[partners[step]], 1);
+    }
+    for (uint64_t step = 0; step < steps; step++, perm->steps++) {
+        uint32_t *here = &perm->entries[perm->steps];
+        uint32_t *there = &perm->entries[partners[step]];
+        uint32_t places = (uint32_t)perm->steps ^ partners[step];
+        uint32_t entry = *here ^ places;
+        *here = *there ^ places;
+        *there = entry;
+    }
 }
 
 static int randperm_knows(const mh_randperm *perm, uint64_t position)
@@ -84,12 +97,12 @@ static int randperm_knows(const mh_randperm *perm, uint64_t position)
 
 int mh_randperm_draw(mh_randperm *perm, uint64_t position, uint64_t most)
 {
-    for (; !randperm_knows(perm, position) && most > 0; most--) {
-        uint64_t here = perm->steps++;
-        if (perm->way == MH_RANDPERM_SMALL)
-            step_small(perm, here);
-        else
-            step_large(perm, here);
+    while (!randperm_knows(perm, position) && most > 0) {
+        uint64_t left = perm->count - perm->steps;
+        uint64_t steps = most < BLOCK ? most : BLOCK;
+        steps = steps < left ? steps : left;
+        randperm_block(perm, steps);
+        most -= steps;
     }
     return randperm_knows(perm, position);
 }

@@ -34,7 +34,8 @@ MH_MUST_CHECK mh_status mh_randperm_new_in_way(mh_randperm **out, uint64_t count
 /* NULL allowed. */
 void mh_randperm_free(mh_randperm *perm);
 
-/* Draws on until `position` (below count) is known, but at most `most` more. 1 when it is known. */
+/* Draws on until `position` (below count) is known, and a few more, but at most `most`. 1 when it
+ * is known. */
 int mh_randperm_draw(mh_randperm *perm, uint64_t position, uint64_t most);
 
 /* What is at `position`, which is below count; draws what it needs and was not drawn yet. */

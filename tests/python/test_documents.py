@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import millhead.torch
+import millhead.torch.distributed
 import millhead.torch.loader
 import pytest
 
@@ -57,7 +58,9 @@ def test_a_snippet_of_the_documents_runs(snippet: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("module", [millhead.torch, millhead.torch.loader])
+@pytest.mark.parametrize(
+    "module", [millhead.torch, millhead.torch.distributed, millhead.torch.loader]
+)
 def test_examples_in_docstrings_give_what_they_show(module: object) -> None:
     result = doctest.testmod(module)  # type: ignore[arg-type]
     assert result.attempted > 0

@@ -72,6 +72,31 @@ with warnings.catch_warnings(record=True) as caught:
     everything.stats(reset=True)
     report["after_reset"] = everything.stats()["batches"]
     everything._iterator._shutdown_workers()
+
+def sampled(kind, count, ranks, **options):
+    samplers = [kind(range(count), ranks, rank, seed=3, **options) for rank in range(ranks)]
+    for sampler in samplers:
+        sampler.set_epoch(2)
+    return [list(sampler) for sampler in samplers]
+
+report["sampler"] = [
+    sampled(millhead.torch.DistributedSampler, count, ranks, **options)
+    == sampled(torch.utils.data.DistributedSampler, count, ranks, **options)
+    for count in range(12) for ranks in range(1, 6)
+    for options in ({}, {"shuffle": False}, {"drop_last": True})
+]
+report["uneven"] = sampled(millhead.torch.DistributedSampler, 10, 4, uneven=True)
+sampler = millhead.torch.DistributedSampler(range(10), 2, 0)
+whole = list(sampler)
+sampler.load_state_dict(sampler.state_at(2))
+report["resumed"] = list(sampler) == whole[2:]
+order = iter(sampler)
+order.load_state_dict({"given": 3})
+report["skipped"] = list(order) == whole[3:] and order.state_dict() == {"given": 5}
+try:
+    millhead.torch.DistributedSampler(range(10), 2, 0, order="keyed")
+except ValueError as error:
+    report["keyed"] = str(error)
 advice = [w for w in caught if issubclass(w.category, millhead.Advice)]
 report["advice"] = [str(w.message) for w in advice]
 report["at"] = [w.filename for w in advice]
@@ -83,7 +108,8 @@ print(json.dumps(report))
 
 # The modules that need no C core; the engine's must not even be imported.
 _PORTABLE = {"millhead", "millhead.torch"} | {
-    f"millhead.torch.{name}" for name in ("_stats", "_torchs", "loader")
+    f"millhead.torch.{name}"
+    for name in ("_order", "_stats", "_torchs", "_world", "distributed", "loader")
 }
 
 
@@ -115,6 +141,11 @@ def test_torchs_own_iterators_serve_without_the_core(platform: str, tmp_path: Pa
         assert stats["paths"] == {"slot": 0, "general": 0, "torch": batches}
         assert stats["wait_ms"]["count"] == 0
         assert stats["slowest"] == []
+    assert report["sampler"] == [True] * 180
+    assert sorted(index for indices in report["uneven"] for index in indices) == list(range(10))
+    assert report["resumed"]
+    assert report["skipped"]
+    assert "C core" in report["keyed"]
     assert report["everything"] == 23
     assert report["after_reset"] == 0
     assert len(report["advice"]) == 1

@@ -245,7 +245,7 @@ def test_an_unknown_dispatch_raises_valueerror(dispatch: Any) -> None:
 
 def test_names_scripts_import_beside_the_loader_are_torchs_own() -> None:
     names = (
-        "BatchSampler ConcatDataset Dataset DistributedSampler IterableDataset RandomSampler "
+        "BatchSampler ConcatDataset Dataset IterableDataset RandomSampler "
         "Sampler SequentialSampler Subset SubsetRandomSampler TensorDataset "
         "WeightedRandomSampler default_collate default_convert get_worker_info random_split"
     )

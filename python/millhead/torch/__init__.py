@@ -12,7 +12,6 @@ from torch.utils.data import (
     ChainDataset,
     ConcatDataset,
     Dataset,
-    DistributedSampler,
     IterableDataset,
     RandomSampler,
     Sampler,
@@ -29,6 +28,7 @@ from torch.utils.data import (
 )
 
 from millhead import _no_core
+from millhead.torch.distributed import DistributedSampler
 from millhead.torch.loader import DataLoader, stats
 
 #: torchdata's name for a loader with ``state_dict()``.

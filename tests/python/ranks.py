@@ -1,0 +1,127 @@
+"""What ranks do with ``millhead.torch.DistributedSampler``: run by torchrun, one report for all.
+
+    torchrun --standalone --nproc-per-node 4 ranks.py DIRECTORY CASE...
+
+Rank 0 writes DIRECTORY/CASE.WORLD.json: a list of what the case returned on each rank. Every step of
+a loop is a collective operation, as in training: ranks that do not step together hang.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from millhead.torch import DataLoader, DistributedSampler, TensorDataset
+from torch.distributed.algorithms.join import Join
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
+
+#: 4 ranks do 2 steps of 5 (40 samples), 2 ranks 3 steps (30), 3 ranks the rest: 34, padded to 36.
+COUNT = 104
+BATCH = 5
+STEPS = {4: 2, 2: 3}
+
+NUMBERS = TensorDataset(torch.arange(COUNT))
+
+
+def steps(sampler: DistributedSampler[int], most: int | None = None) -> list[int]:
+    """Trains: the samples this rank saw in an epoch, or in its first steps."""
+    seen: list[int] = []
+    loader = DataLoader(NUMBERS, batch_size=BATCH, sampler=sampler, num_workers=1)
+    for step, (batch,) in enumerate(loader, 1):
+        together = torch.tensor([step])
+        dist.all_reduce(together)
+        assert together.item() == step * dist.get_world_size()
+        seen += batch.tolist()
+        if step == most:
+            break
+    return seen
+
+
+def epoch(_: Path) -> Any:
+    sampler = DistributedSampler(NUMBERS, seed=3)
+    sampler.check()
+    sampler.set_epoch(2)
+    return {"rank": sampler.rank, "of": sampler.num_replicas, "seen": steps(sampler)}
+
+
+def uneven(_: Path) -> Any:
+    """Every sample once, in a model's training: ranks that end first shadow the others."""
+    data = TensorDataset(torch.arange(4.0 * dist.get_world_size() + 1).unsqueeze(1))
+    sampler = DistributedSampler(data, uneven=True)
+    model = DistributedDataParallel(torch.nn.Linear(1, 1))
+    seen = []
+    with Join([model]):
+        for (batch,) in DataLoader(data, batch_size=2, sampler=sampler):
+            model(batch).sum().backward()
+            seen += [int(number) for number in batch.flatten().tolist()]
+    return {"seen": seen, "lengths": sampler.lengths()}
+
+
+def mesh(_: Path) -> Any:
+    """Two data-parallel replicas of two tensor-parallel ranks each."""
+    grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    replicas = grid["dp"]
+    sampler = DistributedSampler(
+        NUMBERS, num_replicas=replicas.size(), rank=replicas.get_local_rank()
+    )
+    sampler.check()
+    return {"dp": sampler.rank, "tp": grid["tp"].get_local_rank(), "seen": steps(sampler)}
+
+
+def disagree(_: Path) -> Any:
+    """What check() says about ranks that do not fit together."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    samplers = {
+        "length": DistributedSampler(range(10 - (rank == 1))),
+        "seed": DistributedSampler(range(10), seed=rank),
+        "rank": DistributedSampler(range(10), num_replicas=size, rank=0),
+    }
+    said = {}
+    for name, sampler in samplers.items():
+        try:
+            sampler.check()
+        except RuntimeError as error:
+            said[name] = str(error)
+    return said
+
+
+def stop(directory: Path) -> Any:
+    """Trains some steps from where another world stopped, if one did, and leaves its state."""
+    sampler = DistributedSampler(NUMBERS, seed=3)
+    saved = directory / "state.json"
+    if saved.exists():
+        sampler.load_state_dict(json.loads(saved.read_text()))
+        sampler.check()
+    sampler.set_epoch(2)
+    seen = steps(sampler, STEPS.get(sampler.num_replicas))
+    state = sampler.state_at(len(seen))
+    dist.barrier()  # all have read the old one
+    if sampler.rank == 0:
+        saved.write_text(json.dumps(state))
+    return {"seen": seen, "state": state}
+
+
+CASES = {case.__name__: case for case in (epoch, uneven, mesh, disagree, stop)}
+
+
+def main() -> None:
+    directory, names = Path(sys.argv[1]), sys.argv[2:]
+    launched = DistributedSampler(range(10))  # before there is a process group
+    dist.init_process_group("gloo")
+    assert (launched.rank, launched.num_replicas) == (dist.get_rank(), dist.get_world_size())
+    for name in names:
+        everyone: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, CASES[name](directory))
+        if dist.get_rank() == 0:
+            report = directory / f"{name}.{dist.get_world_size()}.json"
+            report.write_text(json.dumps(everyone))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
