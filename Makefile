@@ -169,7 +169,7 @@ python-asan: setup ## the Python tests with a sanitized extension module
 		PYTHONPATH="$(CURDIR)/build/python-asan/site" PYTHONMALLOC=malloc \
 		$(PY) -m pytest -q -p no:cacheprovider -k 'not torchs_worker and not torchs_own' \
 		tests/python/test_collate.py tests/python/test_general.py tests/python/test_stats.py \
-		tests/python/test_predict.py
+		tests/python/test_predict.py tests/python/test_order.py
 
 sabotage: setup ## one-line faults in the sources, each of which a test must catch
 	$(call say,sabotage)

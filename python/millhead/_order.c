@@ -72,7 +72,8 @@ static void order_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* A shuffle that is entered late has much to draw first: other threads and Ctrl-C get their turn. */
+/* A shuffle that is entered late has much to draw first: other threads and Ctrl-C get their turn.
+ */
 static int order_draw(order_object *self, Py_ssize_t nth)
 {
     int ready = 0, status = 0;
@@ -147,7 +148,8 @@ static PyMethodDef order_methods[] = {
 
 static PyMemberDef order_members[] = {
     {"given", T_PYSSIZET, offsetof(order_object, given), READONLY, "How many were given."},
-    {"ended", T_BOOL, offsetof(order_object, ended), READONLY, "Whether it was asked past its end."},
+    {"ended", T_BOOL, offsetof(order_object, ended), READONLY,
+     "Whether it was asked past its end."},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import os
 import re
 import subprocess
 import sys
@@ -21,9 +22,11 @@ def _snippets(document: Path) -> list[str]:
 
 
 SNIPPETS = _snippets(ROOT / "README.md")
+BELOW = ("ranks", "migration")  # these have tests of their own
 OTHERS = [
     pytest.param(snippet, id=f"{document.stem}-{number}")
     for document in sorted((ROOT / "docs").glob("*.md"))
+    if document.stem not in BELOW
     for number, snippet in enumerate(_snippets(document))
 ]
 
@@ -56,6 +59,23 @@ def test_a_snippet_of_the_documents_runs(snippet: str, tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_snippets_about_ranks_run_one_after_the_other(tmp_path: Path) -> None:
+    snippets = _snippets(ROOT / "docs/ranks.md")
+    assert len(snippets) >= 3
+    script = tmp_path / "ranks.py"
+    script.write_text("".join(snippets) + "print(batch[-1].item())\n")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", script],
+        env={**os.environ, "RANK": "1", "WORLD_SIZE": "2"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "10005\n"  # rank 1's last of 10007
 
 
 @pytest.mark.parametrize(
