@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from compare import describe
-from millhead.torch import DataLoader, StatefulDataLoader
+from millhead.torch import DataLoader, DistributedSampler, StatefulDataLoader
 from torch.utils.data import (
     BatchSampler,
     Dataset,
@@ -686,3 +689,59 @@ def test_what_beginning_ahead_of_time_needs_is_said(
 def test_counts_are_checked(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{name} should be a count"):
         DataLoader(Numbers(), **{name: value})
+
+
+# --- many ranks, and new processes ---
+
+
+def test_a_sampler_of_many_ranks_goes_on_and_then_heeds_set_epoch() -> None:
+    def make(ranks: int, rank: int) -> tuple[DataLoader[Any], DistributedSampler[Any]]:
+        sampler: DistributedSampler[Any] = DistributedSampler(Numbers(), ranks, rank)
+        return DataLoader(Numbers(), batch_size=3, sampler=sampler, num_workers=1), sampler
+
+    loader, sampler = make(2, 1)
+    expected = []
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        iterator = iter(loader)
+        if epoch == 1:
+            _take(iterator, 2)
+            state = loader.state_dict()
+        expected.append(describe(list(iterator)))
+    loader, sampler = make(2, 1)
+    loader.load_state_dict(state)
+    for epoch in (1, 2):
+        sampler.set_epoch(epoch)
+        assert describe(list(loader)) == expected[epoch]
+
+
+def test_the_end_of_a_ranks_epoch_leaves_the_next_to_set_epoch() -> None:
+    sampler: DistributedSampler[Any] = DistributedSampler(Numbers(), 2, 0)
+    loader = DataLoader(Numbers(), batch_size=3, sampler=sampler)
+    list(loader)
+    state = loader.state_dict()
+    sampler.set_epoch(1)
+    expected = describe(list(loader))
+    sampler = DistributedSampler(Numbers(), 2, 0)
+    loader = DataLoader(Numbers(), batch_size=3, sampler=sampler)
+    loader.load_state_dict(state)
+    sampler.set_epoch(1)
+    assert describe(list(loader)) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "same"),
+    [
+        ("--workers 2", {"tail_equal", "remaining_equal", "augmentation_equal"}),
+        ("--workers 0", {"tail_equal", "remaining_equal", "augmentation_equal"}),
+        ("--workers 2 --new-workers 1", {"tail_equal", "remaining_equal"}),
+        ("--workers 1 --world 2 --new-world 3", {"remaining_equal"}),
+    ],
+)
+def test_a_new_process_goes_on(arguments: str, same: set[str]) -> None:
+    program = [sys.executable, str(Path(__file__).parent / "resume.py"), "--seed=77", "--at=21"]
+    command = [*program, "--n=400", "--batch-size=8", *arguments.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    said = json.loads(done.stdout)
+    assert said.pop("getitem_calls_before_first_batch") == 0
+    assert {name for name, value in said.items() if value} == same

@@ -90,7 +90,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
             self._default_collate
             and self._stream is None
             and not self._pin_memory
-            and self._progress.hooked is None
+            and (self._progress.hooked is None or self._progress.counted)
             and not hasattr(self._dataset, "__getitems__")
             and columns_of(self._dataset) is None
         )
@@ -187,10 +187,13 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
             raise
         except Exception as error:
             if found:
-                progress.consumed += 1
+                self._consumed(len(found[0]))
                 self._note_sample(error, found[0][len(samples) :])
             raise
-        progress.consumed += 1
+        if progress.hooked is None:
+            progress.consumed += 1
+        else:
+            self._consumed(len(found[0]))
         if batch is NotImplemented:
             return self._finish(self._load_in_python(found[0], samples))
         progress.yielded += 1
@@ -211,9 +214,12 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         except StopIteration:
             self._end_epoch()
             raise
-        self._progress.put()
-        self._progress.done(self._progress.consumed)
+        self._consumed(length(index) if self._auto_collation else 1)
         return index
+
+    def _consumed(self, samples: int) -> None:
+        self._progress.put(samples)
+        self._progress.done(self._progress.consumed)
 
     def _load_in_python(self, index: Any, samples: Any) -> Any:
         """Fetch (unless C already did) and collate, where C cannot do both."""

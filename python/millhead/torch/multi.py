@@ -326,9 +326,9 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         return self._put(worker, index, progress, turn)
 
     def _put(self, worker: int, index: Any, progress: Progress, turn: Turn) -> None:
-        progress.put()
-        wants_state = self._snapshots and progress.snapshot_due(turn.asked)
         samples = length(index) if self._auto_collation else 1
+        progress.put(samples)
+        wants_state = self._snapshots and progress.snapshot_due(turn.asked)
         if self._iterable:  # no index says which samples: number them as the worker will
             first = self._drawn[worker]
             index = range(first, first + samples) if self._auto_collation else first

@@ -342,8 +342,13 @@ class Progress:
         resume: Position | None = loader._resume
         loader._resume = None
         self.index_sampler = loader._index_sampler
+        self.hooked = sampler_with_hooks(self.index_sampler)
+        #: The sampler says by itself where it is after so many samples: millhead's own does.
+        self.counted = hasattr(self.hooked, "state_at")
         if resume is not None and resume.finished:
             resume.begin_next_epoch(loader)
+            if self.counted:
+                resume.sampler = None  # set_epoch() has the next word
         self.resume = resume
         if resume is None:
             self.epoch = loader._epoch + 1
@@ -363,8 +368,9 @@ class Progress:
         self.iterable = isinstance(loader.dataset, IterableDataset)
         #: Whether workers have states to bring.
         self.stateful: bool = loader.snapshot_rng or has_hooks(loader.dataset)
-        self.hooked = sampler_with_hooks(self.index_sampler)
-        self.sampler_state = state_of(self.hooked)
+        self.sampler_state: Any = 0 if self.counted else state_of(self.hooked)
+        self._sampler_began: Any = None
+        self._sampler_given = 0
         self._sampler_states: deque[Any] = deque()
         self.alone = loader.num_workers == 0
         self.workers = [WorkerProgress() for _ in range(max(loader.num_workers, 1))]
@@ -386,7 +392,9 @@ class Progress:
         """Take over the counts of the position resumed from."""
         self.consumed, self.yielded = resume.consumed, resume.yielded
         self.ahead, self.next_worker = set(resume.ahead), resume.next_worker
-        if resume.sampler is not None:
+        if self.counted:
+            self._sampler_began = resume.sampler
+        elif resume.sampler is not None:
             self.sampler_state = resume.sampler
         for worker, restore in zip(self.workers, resume.restores, strict=False):
             worker.state, worker.old, worker.batches = restore, restore.renew, restore.skip
@@ -456,10 +464,22 @@ class Progress:
 
     # --- keeping up ---
 
-    def put(self) -> None:
+    def put(self, samples: int) -> None:
         """A batch was asked for: note what the sampler would go on from after it."""
-        if self.hooked is not None:
+        if self.counted:
+            if self._sampler_began is None:
+                self._sampler_began = self.hooked.state_dict()
+            self._sampler_given += samples
+            self._sampler_states.append(self._sampler_given)
+        elif self.hooked is not None:
             self._sampler_states.append(self.hooked.state_dict())
+
+    def _sampler_now(self) -> Any:
+        if not self.counted:
+            return self.sampler_state
+        if self._sampler_began is None:
+            return None  # not asked yet
+        return self.hooked.state_at(self.sampler_state, since=self._sampler_began)
 
     def done(self, position: int) -> None:
         """The batch at a position of the epoch was consumed."""
@@ -497,7 +517,7 @@ class Progress:
             self.consumed,
             self.yielded,
             self.next_worker,
-            self.sampler_state,
+            self._sampler_now(),
             [worker.to_dict(self.iterable) for worker in self.workers],
             [number for number, worker in enumerate(self.workers) if worker.ended],
         )
