@@ -19,6 +19,7 @@ typedef struct verb {
 /* The one list of verbs: it drives --help and the hint after an unknown one. */
 static const verb verbs[] = {
     {"plan", "how many workers for these CPUs and GPUs", mh_cmd_plan},
+    {"run", "a Python program, with torch's loaders made millhead's", mh_cmd_python},
 };
 
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)

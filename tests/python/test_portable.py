@@ -107,9 +107,12 @@ print(json.dumps(report))
 """
 
 # The modules that need no C core; the engine's must not even be imported.
-_PORTABLE = {"millhead", "millhead.torch"} | {
+_PORTABLE = {"millhead", "millhead._imports", "millhead.torch"} | {
     f"millhead.torch.{name}"
-    for name in ("_order", "_stats", "_torchs", "_world", "distributed", "loader")
+    for name in (
+        "_install", "_moment", "_order", "_stats", "_torchs", "_world", "distributed", "loader",
+        "resume",
+    )  # fmt: skip
 }
 
 

@@ -28,8 +28,9 @@ from torch.utils.data import (
 )
 
 from millhead import _no_core
+from millhead.torch._install import install, stats, uninstall
 from millhead.torch.distributed import DistributedSampler
-from millhead.torch.loader import DataLoader, stats
+from millhead.torch.loader import DataLoader
 
 #: torchdata's name for a loader with ``state_dict()``.
 StatefulDataLoader = DataLoader
@@ -57,6 +58,8 @@ __all__ = [
     "default_collate",
     "default_convert",
     "get_worker_info",
+    "install",
     "random_split",
     "stats",
+    "uninstall",
 ]

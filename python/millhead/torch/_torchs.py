@@ -12,27 +12,30 @@ from torch.utils.data.dataloader import (
 )
 
 if TYPE_CHECKING:
-    from millhead.torch.loader import DataLoader
+    from torch.utils.data import DataLoader
+
+    from millhead.torch._stats import Stats
+    from millhead.torch.loader import Keeper
 
 
 class _TorchCounted(_BaseDataLoaderIter):
     """Torch's own iterator, counted."""
 
     _millhead_loader: weakref.ref[DataLoader[Any]]
+    _stats: Stats
 
     def __next__(self) -> Any:
         data = super().__next__()
-        loader = self._millhead_loader()
-        if loader is not None:
-            loader._stats.batch("torch", 1)
+        self._stats.batch("torch", 1)
         return data
 
 
 class TorchSingleIter(_TorchCounted, _SingleProcessDataLoaderIter):
     """Torch's iterator without workers."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[Any], keeper: Keeper) -> None:
         self._millhead_loader = weakref.ref(loader)
+        self._stats = keeper._stats
         super().__init__(loader)
         self._profile_name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
@@ -40,7 +43,8 @@ class TorchSingleIter(_TorchCounted, _SingleProcessDataLoaderIter):
 class TorchMultiIter(_TorchCounted, _MultiProcessingDataLoaderIter):
     """Torch's iterator with workers."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[Any], keeper: Keeper) -> None:
         self._millhead_loader = weakref.ref(loader)
+        self._stats = keeper._stats
         super().__init__(loader)
         self._profile_name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"

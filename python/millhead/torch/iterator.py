@@ -36,7 +36,9 @@ from millhead.torch.fetch import (
 from millhead.torch.resume import Progress, Restore, has_hooks, state_of
 
 if TYPE_CHECKING:
-    from millhead.torch.loader import DataLoader
+    from torch.utils.data import DataLoader
+
+    from millhead.torch.loader import Keeper
 
 
 def advise_to_hook(skipped: int) -> None:
@@ -67,15 +69,15 @@ class Profiled(_BaseDataLoaderIter):
 class SingleIter(Profiled, _SingleProcessDataLoaderIter):
     """No worker: fetch and collate in the caller, in C where torch's collate can be matched."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[Any], keeper: Keeper) -> None:
         began = time.perf_counter_ns()
-        self._progress = Progress(loader).install(loader)
+        self._progress = Progress(loader, keeper).install(keeper)
         self._begun = False  # whether the sampler was asked
         self._first = True
         stream = self._begin(loader)
         self._profile_name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         self._millhead_loader = weakref.ref(loader)
-        self._stats = loader._stats
+        self._stats = keeper._stats
         self._default_collate = self._auto_collation and self._collate_fn is default_collate
         self._stream: Stream | None = None
         if self._dataset_kind == _DatasetKind.Iterable:
@@ -83,8 +85,8 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
                 stream = self._dataset_fetcher.dataset_iter
             self._stream = Stream(stream, self._drop_last)
             self._skip(self._progress)
-        if loader.limit_batches is not None:
-            left = max(loader.limit_batches - self._progress.consumed, 0)
+        if keeper.limit_batches is not None:
+            left = max(keeper.limit_batches - self._progress.consumed, 0)
             self._sampler_iter = itertools.islice(self._sampler_iter, left)
         self._native = (
             self._default_collate

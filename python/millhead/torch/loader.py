@@ -6,7 +6,7 @@ import atexit
 import os
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.utils.data
@@ -14,8 +14,9 @@ from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from millhead import _no_core
-from millhead.torch import _torchs, resume
+from millhead.torch import _torchs
 from millhead.torch._stats import Stats, advise
+from millhead.torch.resume import Bookmark
 
 if _no_core is None:
     from millhead import _core
@@ -104,6 +105,67 @@ if _no_core is None:
     atexit.register(_close_at_exit)
 
 
+class Keeper(Protocol):
+    """What millhead keeps with a loader between its iterators.
+
+    Ours is its own keeper; a loader of another class that :func:`millhead.torch.install` reaches
+    has one beside it.
+    """
+
+    _stats: Stats
+    _engine: Engine | None
+    _memory_bytes: int | None
+    _bookmark: Bookmark
+    # The arguments that torch's class does not have
+    limit_batches: int | None
+    snapshot_every_n_steps: int | None
+    snapshot_rng: bool
+    prefetch_epoch: bool
+
+
+def is_torchs(loader: torch.utils.data.DataLoader[Any]) -> bool:
+    """Whether torch's own iterators serve a loader."""
+    return _no_core is not None or isinstance(loader.dataset, (IterDataPipe, MapDataPipe))
+
+
+def iterator_for(loader: torch.utils.data.DataLoader[Any], keeper: Keeper) -> _BaseDataLoaderIter:
+    """An iterator over a loader: millhead's, or torch's own where the engine cannot serve."""
+    workers = loader.num_workers > 0
+    if workers:
+        loader.check_worker_number_rationality()
+    if is_torchs(loader):
+        torchs = _torchs.TorchMultiIter if workers else _torchs.TorchSingleIter
+        return torchs(loader, keeper)
+    found: _BaseDataLoaderIter
+    if not workers:
+        found = iterator.SingleIter(loader, keeper)
+    else:
+        if keeper._engine is None or keeper._engine.pid != os.getpid():
+            keeper._engine = Engine(keeper._memory_bytes)
+        found = multi.MultiIter(loader, keeper)
+    keeper._bookmark.current = weakref.ref(found)
+    return found
+
+
+def forget_parents_iterator(loader: torch.utils.data.DataLoader[Any]) -> None:
+    """A persistent iterator that came along in a fork belongs to the parent's workers."""
+    if getattr(loader._iterator, "_pid", None) not in (None, os.getpid()):
+        loader._iterator = None
+
+
+def report(workers: int, keeper: Keeper, reset: bool) -> dict[str, Any]:
+    """What ``stats()`` returns."""
+    if keeper._engine is None:
+        slots = {"count": 0, "bytes": 0, "held": 0, "frozen": 0}
+    else:
+        slots = keeper._engine.pool.stats()
+    keeper._stats.refresh()
+    numbers = keeper._stats.report(workers, slots)
+    if reset:
+        keeper._stats.clear()
+    return numbers
+
+
 class DataLoader(torch.utils.data.DataLoader[T_co]):
     """torch's DataLoader, the same batches bit for bit, with less in between.
 
@@ -170,11 +232,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.prefetch_epoch = prefetch_epoch
         self.snapshot_every_n_steps = _check_count("snapshot_every_n_steps", snapshot_every_n_steps)
         self.snapshot_rng = snapshot_rng
-        self._epoch = -1
-        self._progress: resume.Progress | None = None
-        self._resume: resume.Position | None = None
-        self._loaded: dict[str, Any] | None = None
-        self._current: weakref.ref[Any] | None = None
+        self._bookmark = Bookmark()
         super().__init__(
             dataset,
             batch_size,
@@ -217,26 +275,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return length if self.limit_batches is None else min(length, self.limit_batches)
 
     def _get_iterator(self) -> _BaseDataLoaderIter:
-        if self._is_torchs():
-            if self.num_workers == 0:
-                return _torchs.TorchSingleIter(self)
-            self.check_worker_number_rationality()
-            return _torchs.TorchMultiIter(self)
-        if self.num_workers == 0:
-            return self._remember(iterator.SingleIter(self))
-        self.check_worker_number_rationality()
-        if self._engine is None or self._engine.pid != os.getpid():
-            self._engine = Engine(self._memory_bytes)
-        return self._remember(multi.MultiIter(self))
-
-    def _remember(self, found: _BaseDataLoaderIter) -> _BaseDataLoaderIter:
-        self._current = weakref.ref(found)
-        return found
+        return iterator_for(self, self)
 
     def __iter__(self) -> _BaseDataLoaderIter:
-        # A persistent iterator that came along in a fork belongs to the parent's workers.
-        if getattr(self._iterator, "_pid", None) not in (None, os.getpid()):
-            self._iterator = None
+        forget_parents_iterator(self)
         return super().__iter__()
 
     def state_dict(self) -> dict[str, Any]:
@@ -246,17 +288,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         Batches that were prefetched but not handed over count as not yet loaded. Can be written as
         JSON where the dataset's and sampler's own hooks give what can.
         """
-        if self._is_torchs():
+        if is_torchs(self):
             raise RuntimeError(
                 "millhead: torch's own iterator serves this loader (DataPipes, or no C core): it "
                 "has no position to save"
             )
-        if self._progress is None:
-            return resume.unbegun(self) if self._loaded is None else dict(self._loaded)
-        found = None if self._current is None else self._current()
-        if found is not None:
-            found.note_state()
-        return self._progress.to_dict(self)
+        return self._bookmark.state(self, self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Let the next ``iter()`` go on from a state that :meth:`state_dict` gave.
@@ -267,15 +304,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         Raises:
             ValueError: for a state of another dataset, version or origin, or a damaged one.
         """
-        if state_dict == {}:
-            return
-        self._resume = resume.read(state_dict, self)
-        self._loaded = dict(state_dict)
-        self._progress = self._current = self._iterator = None
-
-    def _is_torchs(self) -> bool:
-        """Whether torch's own iterator serves this loader."""
-        return _no_core is not None or isinstance(self.dataset, (IterDataPipe, MapDataPipe))
+        if state_dict != {}:
+            self._bookmark.load(state_dict, self)
+            self._iterator = None
 
     def stats(self, reset: bool = False) -> dict[str, Any]:
         """What this loader has measured since it was made, or since ``reset=True``.
@@ -283,31 +314,13 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         ``path`` says how most batches came: ``slot`` (through millhead's memory), ``general``
         (anything that does not fit there) or ``torch`` (torch's own iterator).
         """
-        if self._engine is None:
-            slots = {"count": 0, "bytes": 0, "held": 0, "frozen": 0}
-        else:
-            slots = self._engine.pool.stats()
-        self._stats.refresh()
-        report = self._stats.report(self.num_workers, slots)
-        if reset:
-            self._stats.clear()
-        return report
+        return report(self.num_workers, self, reset)
 
     def __getstate__(self) -> dict[str, Any]:
         """The loader without what only lives in this process: it pickles and copies after use."""
         state = self.__dict__.copy()
-        state.update(_iterator=None, _engine=None, _stats=None, _current=None, _progress=None)
+        state.update(_iterator=None, _engine=None, _stats=None, _bookmark=None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _stats=Stats())
-
-
-def stats(loader: Any, reset: bool = False) -> dict[str, Any]:
-    """``loader.stats()`` for a loader, or for one of its iterators."""
-    owner = getattr(loader, "_millhead_loader", None)
-    if owner is not None and (found := owner()) is not None:
-        loader = found
-    if not isinstance(loader, DataLoader):
-        raise TypeError(f"stats() wants a millhead loader or its iterator, not {type(loader)!r}")
-    return loader.stats(reset)
+        self.__dict__.update(state, _stats=Stats(), _bookmark=Bookmark())

@@ -34,7 +34,9 @@ from millhead.torch.resume import Progress, has_hooks
 from millhead.torch.worker import DUMP_STACK, Job, WorkerPlan
 
 if TYPE_CHECKING:
-    from millhead.torch.loader import DataLoader
+    from torch.utils.data import DataLoader
+
+    from millhead.torch.loader import Keeper
 
 #: Slots beyond the batches under way: `for b in loader` holds one while it asks for the next.
 SPARE_SLOTS = 3
@@ -67,18 +69,19 @@ class Turn:
 class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
     """Workers, fed and read through shared memory."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[Any], keeper: Keeper) -> None:
         began = time.perf_counter_ns()
         self._shutdown = True  # until there is something to shut down
         self._pid = os.getpid()
         self._workers: list[Worker] = []  # type: ignore[assignment]
-        self._progress = Progress(loader).install(loader)
+        self._keeper = weakref.ref(keeper)  # a loader is its own: it must not be kept alive
+        self._progress = Progress(loader, keeper).install(keeper)
         with contextlib.ExitStack() as replay:
             if not self._progress.again:
                 replay.enter_context(self._progress.replaying(loader))
             # Not _MultiProcessingDataLoaderIter's: it would start torch's own workers and queues.
             _BaseDataLoaderIter.__init__(self, loader)
-            self._set_up(loader)
+            self._set_up(loader, keeper)
             self._stats.setup_ns = time.perf_counter_ns() - began
             self._began_ns = began
             if self._progress.again:
@@ -86,7 +89,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             self._reset(loader, first_iter=True)
         self._drop(0 if self._progress.resume is None else self._progress.resume.since)
 
-    def _set_up(self, loader: DataLoader[Any]) -> None:
+    def _set_up(self, loader: DataLoader[Any], keeper: Keeper) -> None:
         """Everything but the tasks."""
         self._base_seed: int = self._progress.agree_on_seed(int(self._base_seed))
         self._profile_name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
@@ -98,9 +101,9 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
                 "prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter"
             )
         self._worker_init_fn = loader.worker_init_fn
-        self._stats = loader._stats
-        assert loader._engine is not None
-        self._engine = loader._engine
+        self._stats = keeper._stats
+        assert keeper._engine is not None
+        self._engine = keeper._engine
         self._under_way = self._num_workers * self._prefetch_factor
         self._position = 0  # of the next task; never reused, so a late result cannot be mistaken
         self._strangers = 0  # batches in a row that looked unlike the schema
@@ -108,8 +111,8 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         self._counted = (0, 0, 0, 0)
         self._tasks = [0] * self._num_workers
         self._pending: deque[int] = deque()  # workers, in the order their batches are due
-        self._limit = loader.limit_batches
-        self._prefetch_epoch = loader.prefetch_epoch
+        self._limit = keeper.limit_batches
+        self._prefetch_epoch = keeper.prefetch_epoch
         #: The next epoch, where it has begun: its progress, indices and turn.
         self._ahead: tuple[Progress, Any, Turn] | None = None
         self._pinner: Pinner | None = None
@@ -119,7 +122,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         self._items = loader.batch_size or 1
         self._drawn = [0] * self._num_workers  # items asked of each worker's stream
         #: Whether workers may have states to save: generators, or hooks of the dataset.
-        self._snapshot_rng = loader.snapshot_rng
+        self._snapshot_rng = keeper.snapshot_rng
         self._snapshots = self._snapshot_rng or self._iterable or has_hooks(self._dataset)
         check_descriptors(self._num_workers)
         self._open_channel()
@@ -160,7 +163,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         try:
             affinity = affinity_of_process()
             plans = [self._plan(number, trainer, affinity) for number in range(self._num_workers)]
-            self._restore(plans, loader)
+            self._restore(plans)
             self._threads_at_start = len(os.listdir("/proc/self/task"))
             self._stats.start, started = start_workers(
                 self._engine, loader.multiprocessing_context, job, plans, self._timeout
@@ -203,7 +206,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             descriptors=tuple(Descriptor(fd) for fd in fds),
         )
 
-    def _restore(self, plans: list[WorkerPlan], loader: DataLoader[Any]) -> None:
+    def _restore(self, plans: list[WorkerPlan]) -> None:
         """Tell the workers of a resumed epoch where to begin."""
         resume = self._progress.resume
         if resume is None:
@@ -218,6 +221,8 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """Begin an epoch: torch's ``__iter__`` calls this on a persistent iterator."""
+        keeper = self._keeper()
+        assert keeper is not None
         if not first_iter:
             # What was prefetched and not asked for is finished and dropped, as in torch: the
             # workers' generators have moved on by exactly that much.
@@ -226,7 +231,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         ahead, self._ahead = self._ahead, None
         if ahead is None:
             if not first_iter:
-                self._progress = self._next_progress(loader)
+                self._progress = self._next_progress(loader, keeper)
             _BaseDataLoaderIter._reset(self, loader, first_iter)
             self._sampler_iter = self._progress.ask_again(self._sampler_iter)
             self._turn = Turn(self._progress, self._num_workers)
@@ -234,7 +239,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             before = self._progress
             self._progress, self._sampler_iter, self._turn = ahead
             self._progress.carry_over(before)  # as it turned out
-        progress = self._progress.install(loader)
+        progress = self._progress.install(keeper)
         self._num_yielded = progress.yielded
         self._pending = self._turn.pending
         self._drawn = [worker.batches * self._items for worker in progress.workers]
@@ -246,10 +251,10 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         for _ in range(self._under_way - len(self._pending)):
             self._try_put_index()
 
-    def _next_progress(self, loader: DataLoader[Any]) -> Progress:
+    def _next_progress(self, loader: DataLoader[Any], keeper: Keeper) -> Progress:
         """For another epoch of the same workers."""
         self._channel.new_epoch()
-        progress = Progress(loader, again=True)
+        progress = Progress(loader, keeper, again=True)
         progress.base_seed = self._progress.base_seed
         progress.carry_over(self._progress)
         return progress
@@ -349,11 +354,11 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
     def _begin_ahead(self) -> None:
         """Where asked to, let workers that have no more to do in this epoch begin the next. Its
         batches go to the workers they would go to anyhow."""
-        loader = self._millhead_loader()
-        if not self._prefetch_epoch or loader is None:
+        loader, keeper = self._millhead_loader(), self._keeper()
+        if not self._prefetch_epoch or loader is None or keeper is None:
             return
         if self._ahead is None:
-            progress = self._next_progress(loader)
+            progress = self._next_progress(loader, keeper)
             self._progress.next_moment = progress.moment
             turn = Turn(progress, self._num_workers)
             self._ahead = progress, iter(self._index_sampler), turn

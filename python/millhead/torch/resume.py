@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -338,9 +339,9 @@ class Mark:
 class Progress:
     """How far an epoch is. Its iterator keeps this up to date; the loader keeps it beyond that."""
 
-    def __init__(self, loader: Any, again: bool = False) -> None:
-        resume: Position | None = loader._resume
-        loader._resume = None
+    def __init__(self, loader: Any, keeper: Any, again: bool = False) -> None:
+        bookmark: Bookmark = keeper._bookmark
+        resume, bookmark.resume = bookmark.resume, None
         self.index_sampler = loader._index_sampler
         self.hooked = sampler_with_hooks(self.index_sampler)
         #: The sampler says by itself where it is after so many samples: millhead's own does.
@@ -351,7 +352,7 @@ class Progress:
                 resume.sampler = None  # set_epoch() has the next word
         self.resume = resume
         if resume is None:
-            self.epoch = loader._epoch + 1
+            self.epoch = bookmark.epoch + 1
             self.moment: Moment = Moment.now(loader)
             self.first_moment: Moment | None = None
             self.base_seed: int | None = None
@@ -367,7 +368,7 @@ class Progress:
         self.finished = False
         self.iterable = isinstance(loader.dataset, IterableDataset)
         #: Whether workers have states to bring.
-        self.stateful: bool = loader.snapshot_rng or has_hooks(loader.dataset)
+        self.stateful: bool = keeper.snapshot_rng or has_hooks(loader.dataset)
         self.sampler_state: Any = 0 if self.counted else state_of(self.hooked)
         self._sampler_began: Any = None
         self._sampler_given = 0
@@ -376,16 +377,16 @@ class Progress:
         self.workers = [WorkerProgress() for _ in range(max(loader.num_workers, 1))]
         self.total = _length(self.index_sampler)
         if loader.in_order and loader.num_workers and (self.iterable or self.total is not None):
-            self.every = max(int(loader.snapshot_every_n_steps), 1)
+            self.every = max(keeper.snapshot_every_n_steps or 1, 1)
         else:
             self.every = 1  # nobody knows which of a worker's batches will be its last
         if resume is not None:
             self._adopt(resume)
         self.mark: Mark | None = self.make_mark() if self.every > 1 else None
 
-    def install(self, loader: Any) -> Progress:
+    def install(self, keeper: Any) -> Progress:
         """Be the one that the loader's state is made from."""
-        loader._progress, loader._epoch = self, self.epoch
+        keeper._bookmark.progress, keeper._bookmark.epoch = self, self.epoch
         return self
 
     def _adopt(self, resume: Position) -> None:
@@ -535,7 +536,7 @@ class Progress:
 
     # --- saying where ---
 
-    def to_dict(self, loader: Any) -> dict[str, Any]:
+    def to_dict(self, loader: Any, keeper: Any) -> dict[str, Any]:
         """The loader's state."""
         moment, first = self.moment, self.first_moment
         if self.finished:
@@ -545,7 +546,7 @@ class Progress:
         mark = self.mark
         if mark is None or not self.stateful or self.finished:
             mark = self.make_mark()
-        if self.alone and loader.snapshot_rng:
+        if self.alone and keeper.snapshot_rng:
             mark.workers[0]["generators"] = Moment.now().encode()  # the caller does the work
         return {
             "millhead": VERSION,
@@ -568,3 +569,31 @@ class Progress:
             "first_generators": None if first is None else first.to_text(),
             "worker_states": mark.workers,
         }
+
+
+class Bookmark:
+    """What a loader keeps of its position between its iterators, and beyond them."""
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        #: Of the epoch begun last.
+        self.progress: Progress | None = None
+        self.current: weakref.ref[Any] | None = None
+        #: What was loaded, until an iterator goes on from it.
+        self.resume: Position | None = None
+        self._loaded: dict[str, Any] | None = None
+
+    def state(self, loader: Any, keeper: Any) -> dict[str, Any]:
+        """``state_dict()``."""
+        if self.progress is None:
+            return unbegun(loader) if self._loaded is None else dict(self._loaded)
+        iterator = None if self.current is None else self.current()
+        if iterator is not None:
+            iterator.note_state()
+        return self.progress.to_dict(loader, keeper)
+
+    def load(self, state: dict[str, Any], loader: Any) -> None:
+        """``load_state_dict()``."""
+        self.resume = read(state, loader)
+        self._loaded = dict(state)
+        self.progress = self.current = None

@@ -1,0 +1,27 @@
+"""The verbs of the command that need Python: what `millhead VERB` executes, and `python -m millhead VERB`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+#: Each has a function ``main(arguments)`` that returns the exit code.
+VERBS = {"run": "millhead.run"}
+
+
+def main() -> int:
+    """The verb named by the first argument."""
+    verb, arguments = (sys.argv[1:2] or [""])[0], sys.argv[2:]
+    if verb not in VERBS:
+        print(
+            f"millhead: no verb '{verb}' here (python -m millhead): known: {', '.join(VERBS)}; "
+            "others have the command millhead",
+            file=sys.stderr,
+        )
+        return 2
+    code: int = importlib.import_module(VERBS[verb]).main(arguments)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

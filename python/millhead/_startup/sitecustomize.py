@@ -1,0 +1,50 @@
+"""Runs first in every Python that `millhead run` starts: once torch is imported, its loaders are ours.
+
+`millhead run` puts this directory at the head of PYTHONPATH, where the interpreter looks for a
+module of this name. That reaches every process a script starts: ranks, spawned workers, launchers.
+Torch itself is not imported here: a script may set variables before it does so. A Python that has
+no millhead, or is older, gets past this file too.
+"""
+
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _watch_for_torch() -> None:
+    try:
+        from millhead import _imports
+    except ImportError:
+        return  # another environment's Python
+    _imports.when_imported("torch", _install)
+
+
+def _install(_: object) -> None:
+    try:
+        import millhead.torch
+
+        millhead.torch.install()
+    except Exception as error:  # noqa: BLE001 - the script's import of torch must not fail
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        print(
+            f"millhead: torch's own iterators serve every loader: {why} (run): reinstall millhead",
+            file=sys.stderr,
+        )
+
+
+def _make_way() -> None:
+    """Run the module of this name that would have run, had we not been before it."""
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _HERE]
+    from importlib.machinery import PathFinder
+
+    spec = PathFinder.find_spec("sitecustomize")
+    if spec is not None and spec.loader is not None:
+        from importlib.util import module_from_spec
+
+        module = sys.modules["sitecustomize"] = module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+_watch_for_torch()
+_make_way()

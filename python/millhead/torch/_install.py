@@ -1,0 +1,199 @@
+"""No import changed: torch's own class gives millhead's iterators.
+
+Frameworks that build their loaders themselves (Accelerate, the Trainer of transformers, Lightning)
+build ``torch.utils.data.DataLoader``. :func:`install` leaves that name alone and replaces the method
+that makes its iterators, so that every loader is reached, also one that was built before.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import weakref
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch.utils.data
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from millhead import _imports, _no_core
+from millhead.torch._stats import Stats, advise
+from millhead.torch.resume import Bookmark
+from millhead.torch.loader import (
+    DataLoader,
+    Engine,
+    Keeper,
+    forget_parents_iterator,
+    iterator_for,
+    parse_memory,
+    report,
+)
+
+AnyLoader = torch.utils.data.DataLoader[Any]
+Method = Callable[[AnyLoader], _BaseDataLoaderIter]
+
+
+def _own_arguments() -> dict[str, Any]:
+    torchs = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
+    ours = inspect.signature(DataLoader.__init__).parameters
+    return {name: ours[name].default for name in ours if name not in torchs}
+
+
+#: The arguments that only our class has, and their defaults.
+_OWN_ARGUMENTS = _own_arguments()
+
+
+class Adopted:
+    """The keeper of a loader that is not of our class; it lies in the loader's ``_millhead``.
+
+    It has what our class has besides torch's attributes. It belongs to one loader in one process:
+    pickles and copies of the loader find None in its place, and need no millhead to be read.
+    """
+
+    def __init__(self, loader: AnyLoader) -> None:
+        self._loader = weakref.ref(loader)
+        self.__dict__.update(_OWN_ARGUMENTS)
+        self._memory_bytes = parse_memory(_OWN_ARGUMENTS["memory"])
+        self._stats = Stats()
+        self._engine: Engine | None = None
+        self._bookmark = Bookmark()
+
+    def belongs_to(self, loader: AnyLoader) -> bool:
+        """False in a shallow copy of the loader."""
+        return self._loader() is loader
+
+    def __reduce__(self) -> Any:
+        return type(None), ()
+
+
+def _keeper_of(loader: AnyLoader) -> Keeper:
+    if isinstance(loader, DataLoader):
+        return loader
+    keeper = vars(loader).get("_millhead")
+    if keeper is None or not keeper.belongs_to(loader):
+        keeper = Adopted(loader)
+        # Not by the class's own __setattr__, which may record or refuse.
+        object.__setattr__(loader, "_millhead", keeper)
+    return keeper
+
+
+# --- what replaces torch's methods ---
+
+
+def _get_iterator(self: AnyLoader) -> _BaseDataLoaderIter:
+    if not _installed or type(self)._get_iterator is not _get_iterator:
+        return _torchs(self, "_get_iterator")  # or an override of it asks for its super's
+    return iterator_for(self, _keeper_of(self))
+
+
+def _iter(self: AnyLoader) -> _BaseDataLoaderIter:
+    if _installed and not isinstance(self, DataLoader):
+        forget_parents_iterator(self)
+        kind = type(self)
+        if kind._get_iterator is not _get_iterator:
+            advise(
+                f"own iterators of {kind.__module__}.{kind.__qualname__}",
+                f"its loaders keep their own iterators ({kind.__module__}.{kind.__qualname__} "
+                "overrides _get_iterator): remove the override to have millhead's",
+            )
+    return _torchs(self, "__iter__")
+
+
+#: Which methods of which classes are replaced, by the module that defines the class. A module that
+#: is not imported is awaited. (StatefulDataLoader's _get_iterator, of the module
+#: torchdata.stateful_dataloader.stateful_dataloader, may be added when our iterators have the
+#: state_dict that it asks them for. Until then its loaders keep torchdata's.)
+_REPLACEMENTS: dict[str, tuple[str, dict[str, Method]]] = {
+    "torch.utils.data.dataloader": (
+        "DataLoader",
+        {"_get_iterator": _get_iterator, "__iter__": _iter},
+    ),
+}
+
+#: What was there before, by class and name. Kept after uninstall() too: others may have replaced
+#: our method in turn, and call it.
+_originals: dict[tuple[type, str], Method] = {}
+_installed = False
+
+
+def _torchs(loader: AnyLoader, name: str) -> _BaseDataLoaderIter:
+    """What the method that ours stands for gives."""
+    kind = next(kind for kind in type(loader).__mro__ if (kind, name) in _originals)
+    return _originals[kind, name](loader)
+
+
+def _replace(module: ModuleType) -> None:
+    name, methods = _REPLACEMENTS[module.__name__]
+    kind = getattr(module, name)
+    for method, ours in methods.items():
+        present = kind.__dict__[method]
+        # Neither ours nor the one before: another's, which passes on to ours.
+        if present is not ours and _originals.setdefault((kind, method), present) is present:
+            setattr(kind, method, ours)
+
+
+def _restore(module: ModuleType) -> None:
+    name, methods = _REPLACEMENTS[module.__name__]
+    kind = getattr(module, name)
+    for method, ours in methods.items():
+        if kind.__dict__[method] is ours:
+            setattr(kind, method, _originals[kind, method])
+
+
+# --- the public functions ---
+
+
+def install() -> None:
+    """Have every ``torch.utils.data.DataLoader`` give millhead's iterators from now on.
+
+    Loaders that exist are reached too: it counts when iteration begins. A second call does nothing.
+    Classes that override ``_get_iterator`` are left alone, which is said once. DataPipes keep
+    torch's own iterators.
+
+        >>> import torch.utils.data, millhead.torch
+        >>> loader = torch.utils.data.DataLoader([1, 2, 3], batch_size=2)
+        >>> millhead.torch.install()
+        >>> list(loader), millhead.torch.stats(loader)["path"]
+        ([tensor([1, 2]), tensor([3])], 'slot')
+        >>> millhead.torch.uninstall()
+    """
+    global _installed
+    if _no_core is not None:
+        advise("no core", _no_core)
+    _installed = True
+    for module in _REPLACEMENTS:
+        _imports.when_imported(module, _replace)
+
+
+def uninstall() -> None:
+    """Undo :func:`install`. Iterators that exist go on, persistent ones for further epochs."""
+    global _installed
+    _installed = False
+    for name in _REPLACEMENTS:
+        _imports.forget(name, _replace)
+        if name in sys.modules:
+            _restore(sys.modules[name])
+
+
+def stats(loader: Any, reset: bool = False) -> dict[str, Any]:
+    """``loader.stats()``, for a loader of whatever class or for one of its iterators.
+
+    Raises:
+        TypeError: no loader that millhead serves.
+    """
+    owner = getattr(loader, "_millhead_loader", None)
+    if owner is not None and (found := owner()) is not None:
+        loader = found
+    if isinstance(loader, DataLoader):
+        return loader.stats(reset)
+    loader = getattr(loader, "base_dataloader", loader)  # Accelerate's are made of a loader
+    reached = issubclass(type(loader), torch.utils.data.DataLoader) and (
+        _installed or vars(loader).get("_millhead") is not None
+    )
+    if not reached:
+        raise TypeError(
+            "stats() wants a millhead loader, one that install() reached, or an iterator of "
+            f"either, not {type(loader)!r}"
+        )
+    return report(loader.num_workers, _keeper_of(loader), reset)
