@@ -19,7 +19,8 @@ static const char boot[] =
     "try:\n"
     "    from millhead.__main__ import main\n"
     "except ImportError as error:\n"
-    "    print('millhead: no package millhead: %s (%s): install it there, or set MILLHEAD_PYTHON '\n"
+    "    print('millhead: no package millhead: %s (%s): install it there, or set MILLHEAD_PYTHON "
+    "'\n"
     "          'to the Python that has it' % (error, sys.executable), file=sys.stderr)\n"
     "    sys.exit(2)\n"
     "sys.exit(main())\n";

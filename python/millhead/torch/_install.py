@@ -67,11 +67,14 @@ class Adopted:
         return type(None), ()
 
 
-def _keeper_of(loader: AnyLoader) -> Keeper:
-    if isinstance(loader, DataLoader):
-        return loader
+def _adopted(loader: AnyLoader) -> Adopted | None:
     keeper = vars(loader).get("_millhead")
-    if keeper is None or not keeper.belongs_to(loader):
+    return keeper if keeper is not None and keeper.belongs_to(loader) else None
+
+
+def _keeper_of(loader: AnyLoader) -> Keeper:
+    keeper = _adopted(loader)
+    if keeper is None:
         keeper = Adopted(loader)
         # Not by the class's own __setattr__, which may record or refuse.
         object.__setattr__(loader, "_millhead", keeper)
@@ -90,12 +93,12 @@ def _get_iterator(self: AnyLoader) -> _BaseDataLoaderIter:
 def _iter(self: AnyLoader) -> _BaseDataLoaderIter:
     if _installed and not isinstance(self, DataLoader):
         forget_parents_iterator(self)
-        kind = type(self)
-        if kind._get_iterator is not _get_iterator:
+        if type(self)._get_iterator is not _get_iterator:
+            name = f"{type(self).__module__}.{type(self).__qualname__}"
             advise(
-                f"own iterators of {kind.__module__}.{kind.__qualname__}",
-                f"its loaders keep their own iterators ({kind.__module__}.{kind.__qualname__} "
-                "overrides _get_iterator): remove the override to have millhead's",
+                f"own iterators of {name}",
+                f"loaders of {name} keep their own iterators (it overrides _get_iterator): "
+                "remove the override to have millhead's",
             )
     return _torchs(self, "__iter__")
 
@@ -188,10 +191,8 @@ def stats(loader: Any, reset: bool = False) -> dict[str, Any]:
     if isinstance(loader, DataLoader):
         return loader.stats(reset)
     loader = getattr(loader, "base_dataloader", loader)  # Accelerate's are made of a loader
-    reached = issubclass(type(loader), torch.utils.data.DataLoader) and (
-        _installed or vars(loader).get("_millhead") is not None
-    )
-    if not reached:
+    known = issubclass(type(loader), torch.utils.data.DataLoader)
+    if not known or not (_installed or _adopted(loader)):
         raise TypeError(
             "stats() wants a millhead loader, one that install() reached, or an iterator of "
             f"either, not {type(loader)!r}"
