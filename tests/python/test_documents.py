@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 import millhead.torch
+import millhead.torch._install
 import millhead.torch.distributed
 import millhead.torch.loader
+import procs
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,9 +81,59 @@ def test_the_snippets_about_ranks_run_one_after_the_other(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "module", [millhead.torch, millhead.torch.distributed, millhead.torch.loader]
+    "module",
+    [
+        millhead.torch,
+        millhead.torch._install,
+        millhead.torch.distributed,
+        millhead.torch.loader,
+    ],
 )
 def test_examples_in_docstrings_give_what_they_show(module: object) -> None:
     result = doctest.testmod(module)  # type: ignore[arg-type]
     assert result.attempted > 0
     assert result.failed == 0
+
+
+# What the snippets of docs/migration.md take for granted, and each of them in turn
+MIGRATION = """
+import sys
+import frameworks, lightning, millhead.torch, torch, transformers
+from framework_scenes import Tokens
+
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 1)
+    def training_step(self, batch, number):
+        return torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+given = {
+    "dataset": torch.utils.data.TensorDataset(torch.rand(20, 3), torch.rand(20, 1)),
+    "module": Module(),
+    "texts": Tokens(20),
+    "model": transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        vocab_size=32, n_positions=8, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
+    )),
+}
+for snippet in sys.argv[1:]:
+    with frameworks.iterators_made() as made:
+        exec(snippet, dict(given))
+    millhead.torch.uninstall()
+    print("made by", *made)
+"""
+
+
+@pytest.mark.limit(240)
+def test_the_snippets_of_the_migration_page_run_on_our_iterators(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "migration.md").read_text()
+    snippets = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(snippets) == 5
+    command = [sys.executable, "-c", MIGRATION, *snippets]
+    done = procs.run(command, seconds=220, cwd=tmp_path, env={"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    assert done.left == set()  # type: ignore[attr-defined]
+    told = [line for line in done.stdout.splitlines() if line.startswith("made by")]
+    assert told == ["made by millhead"] * 5
