@@ -61,12 +61,10 @@ def _what_is_wrong(arguments: list[str]) -> str | None:
     if not arguments:
         return "nothing to run (run): give SCRIPT or -m MODULE; see millhead run --help"
     first = arguments[0]
+    if first == "-m" and len(arguments) == 1:
+        return "option '-m' needs a module (run): see millhead run --help"
     if first == "-m":
-        return (
-            _wrong_with_module(arguments[1])
-            if arguments[1:]
-            else ("option '-m' needs a module (run): see millhead run --help")
-        )
+        return _wrong_with_module(arguments[1])
     if first.startswith("-"):
         return f"unknown option '{first}' (run): see millhead run --help"
     return _wrong_with_script(first)
@@ -84,14 +82,14 @@ def _wrong_with_script(script: str) -> str | None:
 
 def _wrong_with_module(module: str) -> str | None:
     """Only the first name is looked up: importing a package to find a part of it has effects."""
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, "")
     try:
         found = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
         found = None
-    return (
-        None if found else f"no module '{module}' (run): check the name and where it is installed"
-    )
+    if found is None:
+        return f"no module '{module}' (run): check the name and where it is installed"
+    return None
 
 
 def _interpreter_options() -> list[str]:

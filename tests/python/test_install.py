@@ -21,6 +21,7 @@ import pytest
 import torch
 import torch.utils.data
 from millhead import _imports
+from millhead.torch import _install
 from torch.utils.data import DataLoader, datapipes
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -158,6 +159,7 @@ def test_a_datapipe_has_torchs_iterator_and_is_counted(installed: None) -> None:
     assert millhead.torch.stats(loader)["paths"] == {"slot": 0, "general": 0, "torch": 3}
 
 
+@pytest.mark.filterwarnings("ignore:.*set_vital:UserWarning")
 def test_torchdatas_stateful_loader_keeps_its_iterators(installed: None) -> None:
     loader: Any = StatefulDataLoader(list(range(6)), batch_size=2)
     iterator = iter(loader)
@@ -277,6 +279,37 @@ def test_it_has_every_argument_of_ours_with_its_default(installed: None) -> None
     own = {name for name in ours if not name.startswith("_")} - set(vars(loader))
     assert {"dispatch", "memory"} <= own
     assert {name: kept[name] for name in own} == {name: ours[name] for name in own}
+
+
+LATER = """
+from torch.utils.data import DataLoader
+
+class Later(DataLoader):
+    def _get_iterator(self):
+        return iter("ab")
+"""
+
+
+def test_a_class_of_a_module_imported_later_is_reached_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "defines_later.py").write_text(LATER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    row = ("Later", {"_get_iterator": _install._get_iterator})
+    monkeypatch.setitem(_install._REPLACEMENTS, "defines_later", row)
+    millhead.torch.install()
+    millhead.torch.uninstall()
+    millhead.torch.install()
+    try:
+        later: Any = importlib.import_module("defines_later").Later
+        assert is_ours(iter(later([1])))
+        millhead.torch.uninstall()
+        assert list(later([1])) == ["a", "b"]
+        millhead.torch.install()
+        assert [int(batch) for batch in later([1])] == [1]
+    finally:
+        millhead.torch.uninstall()
+        del sys.modules["defines_later"]
 
 
 # ---- awaiting an import --------------------------------------------------------------------------

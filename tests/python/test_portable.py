@@ -72,6 +72,9 @@ with warnings.catch_warnings(record=True) as caught:
     everything.stats(reset=True)
     report["after_reset"] = everything.stats()["batches"]
     everything._iterator._shutdown_workers()
+    millhead.torch.install()
+    torchs = torch.utils.data.DataLoader(Noisy(), batch_size=4)
+    report["installed"] = [len(list(torchs)), millhead.torch.stats(torchs)["paths"]["torch"]]
 
 def sampled(kind, count, ranks, **options):
     samplers = [kind(range(count), ranks, rank, seed=3, **options) for rank in range(ranks)]
@@ -110,9 +113,16 @@ print(json.dumps(report))
 _PORTABLE = {"millhead", "millhead._imports", "millhead.torch"} | {
     f"millhead.torch.{name}"
     for name in (
-        "_install", "_moment", "_order", "_stats", "_torchs", "_world", "distributed", "loader",
+        "_install",
+        "_moment",
+        "_order",
+        "_stats",
+        "_torchs",
+        "_world",
+        "distributed",
+        "loader",
         "resume",
-    )  # fmt: skip
+    )
 }
 
 
@@ -151,6 +161,7 @@ def test_torchs_own_iterators_serve_without_the_core(platform: str, tmp_path: Pa
     assert "C core" in report["keyed"]
     assert report["everything"] == 23
     assert report["after_reset"] == 0
+    assert report["installed"] == [6, 6]
     assert len(report["advice"]) == 1
     assert report["at"] == [str(script)]
     assert re.fullmatch(rf"millhead: .+ \({platform}\): \S.+", report["advice"][0])

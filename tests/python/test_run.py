@@ -127,7 +127,9 @@ def test_options_before_the_module_are_passed_on(tmp_path: Path) -> None:
 def test_an_own_sitecustomize_still_runs(tmp_path: Path) -> None:
     _write(tmp_path / "own" / "sitecustomize.py", "value = 3\n")
     script = _write(tmp_path / "script.py", "import sitecustomize; print(sitecustomize.value)\n")
-    done = _run(*RUN, script, env={"PYTHONPATH": str(tmp_path / "own")})
+    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    paths = os.pathsep.join([str(tmp_path / "own"), *filter(None, before)])
+    done = _run(*RUN, script, env={"PYTHONPATH": paths})
     assert done.stdout == "3\n", done.stderr
 
 

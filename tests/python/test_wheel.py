@@ -145,3 +145,14 @@ def test_the_command_runs_from_the_wheel(environment: Path) -> None:
     plan = _run(environment / "millhead", "plan", "cpus", "--json")
     assert plan.returncode == 0, plan.stderr
     assert json.loads(plan.stdout)["cpus"] >= 1
+
+
+def test_a_program_runs_on_our_iterators_from_the_wheel(environment: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from torch.utils.data import DataLoader\n"
+        "print(type(iter(DataLoader([1], num_workers=1))).__module__)\n"
+    )
+    done = _run(environment / "millhead", "run", script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "millhead.torch.multi\n"

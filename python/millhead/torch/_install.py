@@ -19,7 +19,6 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from millhead import _imports, _no_core
 from millhead.torch._stats import Stats, advise
-from millhead.torch.resume import Bookmark
 from millhead.torch.loader import (
     DataLoader,
     Engine,
@@ -29,6 +28,7 @@ from millhead.torch.loader import (
     parse_memory,
     report,
 )
+from millhead.torch.resume import Bookmark
 
 AnyLoader = torch.utils.data.DataLoader[Any]
 Method = Callable[[AnyLoader], _BaseDataLoaderIter]
@@ -50,6 +50,11 @@ class Adopted:
     It has what our class has besides torch's attributes. It belongs to one loader in one process:
     pickles and copies of the loader find None in its place, and need no millhead to be read.
     """
+
+    limit_batches: int | None
+    snapshot_every_n_steps: int | None
+    snapshot_rng: bool
+    prefetch_epoch: bool
 
     def __init__(self, loader: AnyLoader) -> None:
         self._loader = weakref.ref(loader)
