@@ -710,9 +710,10 @@ static PyObject *channel_view(PyObject *object, PyObject *argument)
     for (uint64_t n = worker->taken; n < worker->put; n++)
         if (worker->notes[n % self->depth].position == view.position)
             index = worker->notes[n % self->depth].index;
-    return Py_BuildValue("{s:s,s:i,s:K,s:I,s:O,s:K}", "state", states[view.state], "pid", view.pid,
-                         "position", (unsigned long long)view.position, "offset", view.offset,
-                         "index", index, "busy_ns", (unsigned long long)view.busy_ns);
+    return Py_BuildValue("{s:s,s:i,s:K,s:I,s:O,s:K,s:I}", "state", states[view.state], "pid",
+                         view.pid, "position", (unsigned long long)view.position, "offset",
+                         view.offset, "index", index, "busy_ns", (unsigned long long)view.busy_ns,
+                         "threads", view.threads);
 }
 
 static PyObject *channel_ready(PyObject *object, PyObject *arguments)

@@ -356,6 +356,20 @@ static PyObject *core_cpus(PyObject *self, PyObject *unused)
     return PyLong_FromLong(mh_cpu_allowed(""));
 }
 
+static PyObject *core_plan_workers(PyObject *self, PyObject *arguments)
+{
+    mh_plan_cpus_options options;
+    mh_plan_cpus plan;
+    mh_error err;
+    mh_plan_cpus_options_init(&options);
+    if (!PyArg_ParseTuple(arguments, "ii:plan_workers", &options.cpus, &options.ranks))
+        return NULL;
+    options.gpus = options.ranks; /* each rank feeds a device of its own */
+    if (mh_plan_cpus_make(&plan, &options, &err) != MH_OK)
+        return mh_raise(PyModule_GetState(self), &err);
+    return PyLong_FromLong(plan.workers_per_gpu);
+}
+
 static PyObject *core_memory(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
@@ -427,6 +441,8 @@ static PyMethodDef core_functions[] = {
      "load(sampler, dataset, index_out, samples, meter): the next batch, or NotImplemented where "
      "the caller must fetch or collate."},
     {"cpus", core_cpus, METH_NOARGS, "CPUs this process may use: affinity and cgroup quota."},
+    {"plan_workers", core_plan_workers, METH_VARARGS,
+     "plan_workers(cpus, ranks): loader workers for each rank, as `millhead plan cpus` has it."},
     {"memory", core_memory, METH_NOARGS, "(total, available) bytes under machine and cgroup."},
     {"process_open", core_process_open, METH_O, "A descriptor that tells when a process ends."},
     {"process_ended", core_process_ended, METH_O, "Whether the process behind it has ended."},

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "metrics/events.h"
 #include "sys/memory.h"
+#include "sys/process.h"
 #include "sys/stopwatch.h"
 #include "workers/control.h"
 #include "workers/spill.h"
@@ -14,6 +15,10 @@
 
 /* How long one sleep for a task lasts before Python gets a look at signals. */
 #define SLICE_NS UINT64_C(1000000000)
+
+/* Batches from one look at the number of threads to the next; the first ones are all looked at. */
+#define LOOK_EVERY 16
+#define OWN_THREADS 1
 
 typedef struct station_object {
     PyObject ob_base;
@@ -31,6 +36,7 @@ typedef struct station_object {
     uint32_t samples; /* in the batch */
     PyObject *state;  /* bytes for the next result to bring, or NULL */
     uint64_t state_offset;
+    uint64_t batches; /* sent */
 } station_object;
 
 static mh_status station_attach(station_object *self, const int *fds,
@@ -285,6 +291,19 @@ static void state_out(station_object *self, mh_result *result)
     Py_CLEAR(self->state);
 }
 
+/* How many threads this process has, said after the first batches and then now and then: pools stay
+ * once they are started. The one that ends the worker with its trainer sleeps, and is not the
+ * user's. */
+static void tell_threads(station_object *self)
+{
+    uint64_t number = self->batches++;
+    if (number >= LOOK_EVERY && number % LOOK_EVERY != 0)
+        return;
+    int threads = mh_process_threads() - OWN_THREADS;
+    if (threads > 0)
+        mh_control_set_threads(self->control, (uint32_t)threads);
+}
+
 static void publish(station_object *self, mh_result *result, mh_result_kind kind, uint64_t began)
 {
     result->position = self->task.position;
@@ -296,6 +315,7 @@ static void publish(station_object *self, mh_result *result, mh_result_kind kind
     result->collate_ns = mh_clock_ns() - began;
     mh_event_ring_put(self->events, kind == MH_RESULT_SLOT ? MH_EVENT_COLLATE : MH_EVENT_SEND,
                       result->position, (uint32_t)result->pickled_bytes, began, result->collate_ns);
+    tell_threads(self);
     mh_control_result_publish(self->control);
     if (kind == MH_RESULT_SLOT)
         mh_spill_trim(self->spill, mh_control_spill_read(self->control));

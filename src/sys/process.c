@@ -1,4 +1,4 @@
-/* process.c - handles to other processes, and the watcher that ends a worker with its trainer
+/* process.c - handles to processes, ending a worker with its trainer, counting threads
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "sys/process.h"
@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -82,4 +83,15 @@ mh_status mh_process_exit_with(int pidfd, int exit_code, mh_error *err)
         mh_free(mine);
     }
     return status;
+}
+
+/* Links of a directory: itself, its parent's entry for it, and one for each directory in it. */
+#define LINKS_OF_AN_EMPTY_DIRECTORY 2
+
+int mh_process_threads(void)
+{
+    struct stat status;
+    if (stat("/proc/self/task", &status) != 0 || status.st_nlink <= LINKS_OF_AN_EMPTY_DIRECTORY)
+        return 0;
+    return (int)status.st_nlink - LINKS_OF_AN_EMPTY_DIRECTORY;
 }

@@ -1,4 +1,4 @@
-/* process.h - handles to other processes, and the thread that ends a worker when its trainer ends
+/* process.h - handles to processes, ending a worker with its trainer, counting threads
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef MH_SYS_PROCESS_H
@@ -18,5 +18,9 @@ int mh_process_ended(int pidfd);
  * Not prctl(PR_SET_PDEATHSIG): that fires when the creating *thread* ends, and under a fork server
  * the parent is not the trainer. Errors: MH_ERR_IO, MH_ERR_NOMEM. */
 MH_MUST_CHECK mh_status mh_process_exit_with(int pidfd, int exit_code, mh_error *err);
+
+/* Threads of this process now, the calling one too; 0 where /proc does not tell. One system call.
+ * Any thread. */
+int mh_process_threads(void);
 
 #endif

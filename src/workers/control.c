@@ -56,6 +56,7 @@ typedef struct worker_block {
     _Atomic uint32_t state;
     _Atomic int32_t pid;
     _Atomic uint32_t offset;
+    _Atomic uint32_t threads;
     _Atomic uint64_t position;
     _Atomic uint64_t busy_ns;
     _Atomic uint64_t heartbeat_ns;
@@ -358,6 +359,7 @@ void mh_control_view(const mh_control *control, uint32_t worker, mh_worker_view 
         .busy_ns = atomic_load(&block->busy_ns),
         .heartbeat_ns = atomic_load(&block->heartbeat_ns),
         .tasks = atomic_load(&block->tasks_read),
+        .threads = atomic_load(&block->threads),
     };
 }
 
@@ -465,4 +467,11 @@ void mh_control_set_sample(mh_control *control, uint32_t offset)
     atomic_store_explicit(&block_of(control, control->worker)->offset, offset,
                           memory_order_relaxed);
     at_point(MH_POINT_SAMPLE);
+}
+
+void mh_control_set_threads(mh_control *control, uint32_t threads)
+{
+    _Atomic uint32_t *most = &block_of(control, control->worker)->threads; /* no other writer */
+    if (threads > atomic_load_explicit(most, memory_order_relaxed))
+        atomic_store_explicit(most, threads, memory_order_relaxed);
 }

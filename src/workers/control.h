@@ -98,6 +98,7 @@ typedef struct mh_worker_view {
     uint64_t busy_ns;  /* with a task in hand, since it started */
     uint64_t heartbeat_ns;
     uint64_t tasks;
+    uint32_t threads; /* the most it has said it had; 0 before it said anything */
 } mh_worker_view;
 
 typedef struct mh_control mh_control;
@@ -159,6 +160,7 @@ uint64_t mh_control_spill_read(const mh_control *control);
 /* What the worker is doing now, for mh_control_view. */
 void mh_control_set_state(mh_control *control, mh_worker_state state);
 void mh_control_set_sample(mh_control *control, uint32_t offset);
+void mh_control_set_threads(mh_control *control, uint32_t threads); /* the largest is kept */
 
 /* --- tests --- */
 

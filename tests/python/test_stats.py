@@ -42,6 +42,7 @@ SHAPE: dict[str, Any] = {
     "slowest": list,
     "errors": {"raised": int, "skipped": int, "replaced": int},
     "threads_seen": int,
+    "cpus": int,
     "events_lost": int,
 }
 

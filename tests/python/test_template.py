@@ -434,7 +434,7 @@ def by_default(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
         if __name__ == "__main__":
             torch.multiprocessing.set_start_method("spawn")
-            loader = DataLoader(tc.Facts(2), num_workers=2)
+            loader = DataLoader(tc.Facts(2), num_workers=2, worker_threads=None)
             told = [json.loads(text) for batch in loader for text in batch]
             print(json.dumps([loader.stats()["start"], tc.facts(), *told]))
         """,
@@ -480,7 +480,7 @@ def test_loaders_started_by_two_threads_at_once_do_not_see_each_others_doings() 
     told: dict[str, Any] = {}
 
     def load(name: str, dataset: Any) -> None:
-        told[name] = _told(_loader(dataset, workers=1))[0]["environment"]
+        told[name] = _told(_loader(dataset, workers=1, worker_threads=None))[0]["environment"]
 
     tc.PicklesSlowly.begun.clear()
     first = threading.Thread(target=load, args=("first", tc.PicklesSlowly(1)))

@@ -284,8 +284,12 @@ static void the_view_follows_the_worker(void **state)
         assert_true(view.heartbeat_ns >= heard + 2 * MS);
         assert_int_equal(view.tasks, position - 69);
     }
+    assert_int_equal(view.threads, 0);
+    for (uint32_t threads = 3; threads > 0; threads--)
+        mh_control_set_threads(worker, threads);
     mh_control_set_state(worker, MH_WORKER_LEFT);
     mh_control_view(consumer, 0, &view);
+    assert_int_equal(view.threads, 3);
     assert_int_equal(view.state, MH_WORKER_LEFT);
     mh_control_set_state(worker, (mh_worker_state)77); /* another process's word */
     mh_control_view(consumer, 0, &view);

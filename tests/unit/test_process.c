@@ -145,6 +145,32 @@ static void a_watcher_that_cannot_start_leaves_nothing(void **state)
     assert_int_equal(open_descriptors(), open);
 }
 
+static void *until_told(void *told)
+{
+    char byte;
+    return read(*(int *)told, &byte, 1) == 0 ? NULL : told;
+}
+
+static void threads_are_counted_while_they_are_there(void **state)
+{
+    (void)state;
+    enum { MORE = 3 };
+    int told[2], before = mh_process_threads();
+    mh_thread threads[MORE] = {0};
+    assert_true(before >= 1);
+    assert_int_equal(pipe(told), 0);
+    for (int i = 0; i < MORE; i++)
+        assert_int_equal(mh_thread_start(&threads[i], "test", until_told, &told[0], NULL), MH_OK);
+    assert_int_equal(mh_process_threads(), before + MORE);
+    assert_int_equal(close(told[1]), 0);
+    for (int i = 0; i < MORE; i++)
+        mh_thread_join(&threads[i]);
+    for (int i = 0; i < 5000 && mh_process_threads() != before; i++)
+        usleep(1000); /* joined, and perhaps not yet gone from /proc */
+    assert_int_equal(mh_process_threads(), before);
+    assert_int_equal(close(told[0]), 0);
+}
+
 int main(void)
 {
     int fd;
@@ -159,6 +185,7 @@ int main(void)
         cmocka_unit_test(a_worker_ends_with_its_trainer),
         cmocka_unit_test(a_trainer_that_has_already_ended),
         cmocka_unit_test(a_watcher_that_cannot_start_leaves_nothing),
+        cmocka_unit_test(threads_are_counted_while_they_are_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,6 +55,7 @@ class Adopted:
     snapshot_every_n_steps: int | None
     snapshot_rng: bool
     prefetch_epoch: bool
+    worker_threads: int | None
 
     def __init__(self, loader: AnyLoader) -> None:
         self._loader = weakref.ref(loader)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import pickle
 import warnings
@@ -12,6 +13,7 @@ import torch
 
 from millhead.torch._chain import can_chain, fork_workers
 from millhead.torch._limits import FORKED_BYTES, SPAWNED_BYTES, missing_memory
+from millhead.torch._native_pools import lent
 from millhead.torch._parcel import digest_of, surroundings
 from millhead.torch._stats import advise
 from millhead.torch._template import Template, UnusableError, reap_retired
@@ -43,6 +45,7 @@ def start_workers(
     plain = context in (torch.multiprocessing, multiprocessing) or type(context) in _PLAIN_CONTEXTS
     if plain and method in ("spawn", "forkserver") and engine.no_template is None:
         _warn_of_memory(len(plans), FORKED_BYTES)
+        _tell_start(plans, "template")
         try:
             return "template", _from_template(engine, job, plans, timeout)
         except UnusableError as error:
@@ -54,12 +57,21 @@ def start_workers(
             )
     else:
         _warn_of_memory(len(plans), FORKED_BYTES if method == "fork" else SPAWNED_BYTES)
+    _tell_start(plans, method)
     workers: list[Worker] = []
     if method == "fork":
         prepare_to_fork()
         if plain and can_chain():
             workers = fork_workers(context, job, plans)
-    return method, _one_by_one(context, job, plans, workers)
+    # Not lent to a fork server: it would keep them for others.
+    environment = lent(plans[0].caps.variables) if method == "spawn" else contextlib.nullcontext()
+    with environment:
+        return method, _one_by_one(context, job, plans, workers)
+
+
+def _tell_start(plans: list[WorkerPlan], start: str) -> None:
+    for plan in plans:
+        plan.start = start
 
 
 def _warn_of_memory(workers: int, each: int) -> None:

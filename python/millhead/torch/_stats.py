@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from millhead import Advice, _no_core
 
 if TYPE_CHECKING or _no_core is None:
-    from millhead._core import Meter
+    from millhead._core import Meter, cpus
 else:
 
     class Meter:
@@ -28,6 +28,10 @@ else:
 
         def clear(self) -> None:
             """Forget everything."""
+
+    def cpus() -> int:
+        """CPUs of this machine."""
+        return os.cpu_count() or 1
 
 
 #: Without a timeout a loader waits for ever; after this long it says for what.
@@ -123,6 +127,7 @@ class Stats:
             "slowest": (self.sample_meter or self.meter).slowest(),
             "errors": {"raised": self.errors_raised, "skipped": 0, "replaced": 0},
             "threads_seen": self.threads_seen,
+            "cpus": cpus(),
             "events_lost": self.events_lost,
         }
 

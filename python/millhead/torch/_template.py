@@ -30,6 +30,7 @@ from multiprocessing import resource_tracker, util
 from typing import Any
 
 from millhead import _core
+from millhead.torch._native_pools import lent
 from millhead.torch._parcel import ArrivedParcel, Parcel, surroundings
 from millhead.torch._stats import SAY_AFTER_S, advise
 from millhead.torch._workers import Descriptor, Worker, describe_exit, start_process
@@ -48,17 +49,6 @@ _MESSAGE_BYTES = 2**16
 
 #: Files that may be open when a template forks: they have no position, or only their memory counts.
 _HARMLESS = ("/dev/shm/", "/memfd:", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
-
-#: One template starts at a time: the environment it inherits is the trainer's own.
-_starting = threading.Lock()
-
-
-def _renew_lock() -> None:
-    global _starting
-    _starting = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
 
 
 class UnusableError(Exception):
@@ -140,7 +130,7 @@ class Template:
     def _start(self, parcel: Parcel, theirs: socket.socket) -> None:
         trainer = _core.process_open(os.getpid())
         try:
-            with _starting, _single_threaded_pools() as unset:
+            with _single_threaded_pools() as unset:
                 process = multiprocessing.get_context("spawn").Process(
                     target=_serve,
                     args=(parcel, Descriptor(theirs.fileno()), Descriptor(trainer), unset),
@@ -300,17 +290,14 @@ def reap_retired(patience: float = 0.0, force: bool = False) -> None:
 @contextlib.contextmanager
 def _single_threaded_pools() -> Iterator[list[str]]:
     """What the process inherits while it starts. Yields the variables it has to unset again."""
-    unset = [name for name in _POOL_VARIABLES if name not in os.environ]
     resource_tracker.ensure_running()  # it unblocks signals: not while we have them blocked
-    os.environ.update(dict.fromkeys(unset, "1"))
-    # Ctrl-C goes to the whole group: the template leaves it to the trainer.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield unset
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for name in unset:
-            os.environ.pop(name, None)
+    with lent(dict.fromkeys(_POOL_VARIABLES, "1")) as unset:
+        # Ctrl-C goes to the whole group: the template leaves it to the trainer.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield unset
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _readable(fds: list[int], timeout: float | None) -> bool:

@@ -117,15 +117,6 @@ class Worker:
         """Whether the process has ended. One system call; waits for nothing."""
         return self._pidfd is None or _core.process_ended(self._pidfd)
 
-    def thread_count(self) -> int:
-        """Threads the process has now; 0 before it is forked and once it has ended."""
-        if not self.begun():
-            return 0
-        try:
-            return len(os.listdir(f"/proc/{self.pid}/task"))
-        except OSError:
-            return 0
-
     def is_stopped(self) -> bool:
         """Whether a signal (SIGSTOP, Ctrl-Z) or a debugger has stopped the process."""
         if not self.begun():

@@ -58,6 +58,16 @@ def _check_count(name: str, value: int | None) -> int | None:
     return value
 
 
+def check_threads(worker_threads: int | None) -> None:
+    """Refuse what is no number of threads."""
+    if worker_threads is None:
+        return
+    if isinstance(worker_threads, bool) or not isinstance(worker_threads, int):
+        raise TypeError(f"worker_threads should be an int or None, but got {worker_threads!r}")
+    if worker_threads < 1:
+        raise ValueError(f"worker_threads should be at least 1, but got {worker_threads}")
+
+
 class Engine:
     """What a loader keeps between its iterators: batch memory, the schema, the numbers."""
 
@@ -121,6 +131,7 @@ class Keeper(Protocol):
     snapshot_every_n_steps: int | None
     snapshot_rng: bool
     prefetch_epoch: bool
+    worker_threads: int | None
 
 
 def is_torchs(loader: torch.utils.data.DataLoader[Any]) -> bool:
@@ -183,6 +194,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             random augmentation exactly.
         memory: most bytes for batches under way and held (``2 * 10**9`` or ``"2GB"``); None: a
             quarter of what is available under the machine's and the container's limits.
+        worker_threads: most threads in each thread pool of a worker (torch, OpenMP and BLAS,
+            OpenCV, dask, zarr, ...), where you have not set it yourself; None leaves them alone.
 
     Raises:
         ValueError, TypeError: for the same arguments as torch's.
@@ -218,6 +231,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         snapshot_every_n_steps: int = 1,
         snapshot_rng: bool = False,
         prefetch_epoch: bool = False,
+        worker_threads: int | None = 1,
     ) -> None:
         if dispatch != "batch":
             raise ValueError(f"dispatch should be 'batch', but got {dispatch!r}")
@@ -225,6 +239,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             advise("no core", _no_core)
         self.dispatch = dispatch
         self.memory = memory
+        check_threads(worker_threads)
+        self.worker_threads = worker_threads
         self._memory_bytes = parse_memory(memory)
         self._stats = Stats()
         self._engine: Engine | None = None

@@ -21,7 +21,8 @@ from torch.utils.data.dataloader import (
 )
 
 from millhead import Advice, _core
-from millhead.torch import _general
+from millhead.torch import _general, _threads
+from millhead.torch._crowding import check_threads, check_workers
 from millhead.torch._limits import affinity_of_process, check_descriptors
 from millhead.torch._pin import Pinner, Taken
 from millhead.torch._start import start_workers
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 SPARE_SLOTS = 3
 #: How long to wait for a result before looking at signals, workers and the clock.
 SLICE_NS = 100_000_000
+#: The batch of an epoch at which the workers' threads are looked at; they are at its end, too.
+CHECK_THREADS_AT = 256
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         self._pending: deque[int] = deque()  # workers, in the order their batches are due
         self._limit = keeper.limit_batches
         self._prefetch_epoch = keeper.prefetch_epoch
+        self._worker_threads = keeper.worker_threads
         #: The next epoch, where it has begun: its progress, indices and turn.
         self._ahead: tuple[Progress, Any, Turn] | None = None
         self._pinner: Pinner | None = None
@@ -125,6 +129,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         self._snapshot_rng = keeper.snapshot_rng
         self._snapshots = self._snapshot_rng or self._iterable or has_hooks(self._dataset)
         check_descriptors(self._num_workers)
+        check_workers(self._num_workers)
         self._open_channel()
         self._started = time.monotonic()
         self._shutdown = False
@@ -162,6 +167,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         trainer = _core.process_open(os.getpid())
         try:
             affinity = affinity_of_process()
+            self._caps = _threads.decide(self._worker_threads)
             plans = [self._plan(number, trainer, affinity) for number in range(self._num_workers)]
             self._restore(plans)
             self._threads_at_start = len(os.listdir("/proc/self/task"))
@@ -202,6 +208,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             snapshot_rng=self._snapshot_rng,
             maps=self._channel.maps(number),
             affinity=affinity,
+            caps=self._caps,
             crash_point=os.environ.get("MILLHEAD_TEST_WORKER_CRASH"),
             descriptors=tuple(Descriptor(fd) for fd in fds),
         )
@@ -288,6 +295,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         if self._epoch is not None:
             self._epoch.end()
             self._epoch = None
+            check_threads(self._views(), self._caps.limit)
         if not self._persistent_workers:
             self._shutdown_workers()
         raise StopIteration
@@ -310,6 +318,8 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         if self._first:
             self._first = False
             stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
+        elif self._num_yielded == CHECK_THREADS_AT:  # an epoch may be long
+            check_threads(self._views(), self._caps.limit)
         self._progress.delivered()
         return payload
 
@@ -582,13 +592,14 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         counts = self._channel.counts()
         self._stats.add_counts(counts, self._counted)
         self._counted = counts
-        seen = sum(worker.thread_count() for worker in self._workers)
+        views = self._views()
+        seen = sum(view["threads"] for view in views)
         self._stats.threads_seen = max(self._stats.threads_seen, seen)
         elapsed = max(time.monotonic() - self._started, 1e-9) * 1e9
-        self._stats.workers_busy = [
-            min(1.0, self._channel.view(number)["busy_ns"] / elapsed)
-            for number in range(self._num_workers)
-        ]
+        self._stats.workers_busy = [min(1.0, view["busy_ns"] / elapsed) for view in views]
+
+    def _views(self) -> list[dict[str, Any]]:
+        return [self._channel.view(number) for number in range(self._num_workers)]
 
     def _shutdown_workers(self, patience: float = torch_utils.MP_STATUS_CHECK_INTERVAL) -> None:
         if self._shutdown or torch_utils is None or torch_utils.python_exit_status is not False:

@@ -27,7 +27,7 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 
 from millhead import _core
-from millhead.torch import _general
+from millhead.torch import _general, _native_pools, _threads
 from millhead.torch._moment import Moment
 from millhead.torch._workers import Descriptor
 from millhead.torch.fetch import Stream, as_list, fetches_together, length, rows_of, within
@@ -61,11 +61,14 @@ class WorkerPlan:
     snapshot_rng: bool
     maps: tuple[int, int]
     affinity: frozenset[int] | None
+    caps: _threads.Caps
     crash_point: str | None
     #: Control block, batches, spill memory, events, the trainer's process, a file for stacks.
     descriptors: tuple[Descriptor, ...]
     #: Where a resumed epoch begins, for this worker.
     restore: Restore | None = None
+    #: How the worker came to be, in the words of ``stats()["start"]``; told when it is started.
+    start: str = ""
 
     @property
     def trainer(self) -> Descriptor:
@@ -77,6 +80,7 @@ def prepare_to_fork() -> None:
     """Load what every worker needs and numpy loads only when it is asked for: once, not in each."""
     with contextlib.suppress(ImportError):
         import numpy.random  # noqa: F401
+    _native_pools.look()
 
 
 def _seed_torch(seed: int) -> None:
@@ -125,7 +129,7 @@ class _Worker:
     def start(self) -> ExceptionWrapper | None:
         """Seeding and the user's worker_init_fn; an exception there is the first batch's."""
         plan = self.plan
-        torch.set_num_threads(1)
+        _threads.cap(plan.caps, plan.start)
         seed = _seed(plan)
         # get_worker_info() reads this; there is no public way to set it.
         torch_worker._worker_info = torch_worker.WorkerInfo(

@@ -1,0 +1,127 @@
+"""One number for all thread pools of a worker (``worker_threads``), where the user gave none.
+
+W workers whose libraries each start a thread per CPU get in each other's way. What is set already
+stays: variables of the environment, a scheduler of dask's, ``cv2.setNumThreads``. And since all of
+this happens before ``worker_init_fn``, what that says comes last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+import torch
+
+from millhead.torch import _native_pools
+
+
+@dataclass
+class Caps:
+    """What the trainer decides for its workers."""
+
+    #: Threads of a pool; None: everything is left alone.
+    limit: int | None
+    #: Variables for libraries that a worker has yet to load.
+    variables: dict[str, str]
+
+
+def decide(limit: int | None) -> Caps:
+    """The caps of workers that start now, from this process's environment."""
+    if limit is None:
+        return Caps(None, {})
+    return Caps(limit, dict.fromkeys(_native_pools.not_set(), str(limit)))
+
+
+def cap(caps: Caps, start: str) -> None:
+    """In a worker, before any code of the user's: keep its pools small."""
+    _native_pools.cap(caps.limit, start)
+    os.environ.update(caps.variables)
+    forked = start == "fork"
+    # Torch's loader has 1 here. A pool of OpenMP's that the trainer used hangs in a forked worker.
+    most = 1 if caps.limit is None or forked else caps.limit
+    torch.set_num_threads(min(most, len(os.sched_getaffinity(0))))
+    if caps.limit is None:
+        return
+    for name in _KNOWN:
+        if name in sys.modules:
+            _cap_module(name, caps.limit, forked)
+    sys.meta_path.insert(0, _CapOnImport(caps.limit))
+
+
+# --- libraries in Python that need a call ---
+
+
+def _cap_opencv(cv2: Any, limit: int, forked: bool) -> None:
+    if cv2.getNumThreads() == cv2.getNumberOfCPUs() > limit:
+        # 0: no pool at all. Any other number may wait for threads that stayed in the trainer.
+        cv2.setNumThreads(0 if limit == 1 or forked else limit)
+
+
+def _cap_dask(dask: Any, limit: int, forked: bool) -> None:
+    if any(dask.config.get(key, None) for key in ("scheduler", "pool", "num_workers")):
+        return
+    if limit == 1:
+        dask.config.set(scheduler="synchronous")
+    else:  # a pool of our own: dask's may have come by a fork, without its threads
+        dask.config.set(scheduler="threads", pool=ThreadPoolExecutor(limit))
+
+
+def _cap_numcodecs(numcodecs: Any, limit: int, forked: bool) -> None:
+    blosc = numcodecs.blosc
+    if blosc.get_nthreads() == min(8, os.cpu_count() or 1) > limit:  # what its import sets
+        blosc.set_nthreads(limit)
+
+
+def _cap_zarr(zarr: Any, limit: int, forked: bool) -> None:
+    # Not async.concurrency: those are requests under way, which take no thread and hide latency.
+    if zarr.config.get("threading.max_workers") is None:
+        zarr.config.set({"threading.max_workers": limit})
+
+
+_KNOWN: dict[str, Callable[[Any, int, bool], None]] = {
+    "cv2": _cap_opencv,
+    "dask": _cap_dask,
+    "numcodecs": _cap_numcodecs,
+    "zarr": _cap_zarr,
+}
+
+
+def _cap_module(name: str, limit: int, forked: bool) -> None:
+    # Another version of the library may lack what is asked for: then its pool stays as it is.
+    with contextlib.suppress(Exception):
+        _KNOWN[name](sys.modules[name], limit, forked)
+
+
+class _CapOnImport:
+    """A finder that finds nothing: it has libraries capped as soon as they are imported."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The other finders' answer, with a step after the import where the name is known."""
+        if name not in _KNOWN:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((found for found in specs if found is not None), None)
+        if spec is not None:
+            with contextlib.suppress(AttributeError):  # a loader of an unusual kind
+                self.add_step(spec.loader, name)
+        return spec
+
+    def add_step(self, loader: Any, name: str) -> None:
+        """Cap the library once this loader has run it."""
+        run = loader.exec_module
+
+        def run_and_cap(module: Any) -> None:
+            run(module)
+            _cap_module(name, self.limit, forked=False)
+
+        loader.exec_module = run_and_cap
