@@ -122,6 +122,11 @@ class OpenBlas(Pool):
         most = re.search(rb"MAX_THREADS=(\d+)", config() or b"")
         return min(super().default(), int(most[1]) if most else 2**16)
 
+    def chosen(self) -> int | None:
+        """Threads that the user's environment asks for: a variable gives no more than CPUs."""
+        threads = super().chosen()
+        return None if threads is None else min(threads, self.default())
+
     def set(self, threads: int) -> None:
         """Use so many from now on."""
         if threads == 1:

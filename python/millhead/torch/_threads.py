@@ -58,9 +58,10 @@ def cap(caps: Caps, start: str) -> None:
 
 
 def _cap_opencv(cv2: Any, limit: int, forked: bool) -> None:
-    if cv2.getNumThreads() == cv2.getNumberOfCPUs() > limit:
+    most = 1 if forked else limit
+    if cv2.getNumThreads() == cv2.getNumberOfCPUs() > most:
         # 0: no pool at all. Any other number may wait for threads that stayed in the trainer.
-        cv2.setNumThreads(0 if limit == 1 or forked else limit)
+        cv2.setNumThreads(0 if most == 1 else most)
 
 
 def _cap_dask(dask: Any, limit: int, forked: bool) -> None:
