@@ -17,6 +17,7 @@ import millhead
 import millhead.torch._crowding
 import millhead.torch._native_pools
 import millhead.torch._stats
+import millhead.torch.multi
 import procs
 import pytest
 import thread_cases as tc
@@ -350,6 +351,28 @@ def test_threads_that_come_late_are_seen_too() -> None:
     loader = DataLoader(Late(80, 5), num_workers=1)
     list(loader)
     assert loader.stats()["threads_seen"] == 6
+
+
+def test_threads_are_looked_at_early_in_a_long_epoch_and_at_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[int] = []
+    loader = DataLoader(tc.Sleepers(9, 3), num_workers=1, worker_threads=2)
+    iterator: Any = None
+
+    def look(views: list[dict[str, Any]], limit: int | None) -> None:
+        assert limit == 2
+        assert [view["pid"] for view in views] == [worker.pid for worker in iterator._workers]
+        looks.append(views[0]["threads"])
+
+    monkeypatch.setattr(millhead.torch.multi, "check_threads", look)
+    monkeypatch.setattr(millhead.torch.multi, "CHECK_THREADS_AT", 5)
+    iterator = iter(loader)
+    for number in range(9):
+        assert len(looks) == (number > 5)
+        next(iterator)
+    assert list(iterator) == []
+    assert looks == [4, 4]
 
 
 CROWDED = """

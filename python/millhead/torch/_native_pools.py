@@ -115,11 +115,14 @@ class OpenBlas(Pool):
     variables = ("OPENBLAS_NUM_THREADS", *VARIABLES["OPENBLAS_NUM_THREADS"])
     functions = ("openblas_get_num_threads", "openblas_get_num_procs", "openblas_set_num_threads")
 
+    def __init__(self, library: ctypes.CDLL) -> None:
+        super().__init__(library)
+        self._config = self._function("openblas_get_config")
+        self._config.restype = ctypes.c_char_p
+
     def default(self) -> int:
         """Threads it has where nobody has said how many: no more than it was built for."""
-        config = self._function("openblas_get_config")
-        config.restype = ctypes.c_char_p
-        most = re.search(rb"MAX_THREADS=(\d+)", config() or b"")
+        most = re.search(rb"MAX_THREADS=(\d+)", self._config() or b"")
         return min(super().default(), int(most[1]) if most else 2**16)
 
     def chosen(self) -> int | None:
