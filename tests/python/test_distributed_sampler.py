@@ -504,6 +504,28 @@ def test_a_state_of_an_earlier_epoch_counts_from_there() -> None:
     assert began["position"] == 0
 
 
+def test_what_was_consumed_belongs_to_the_epoch_begun_last() -> None:
+    sampler = Ours(range(20), 2, 0)
+    began = sampler.state_dict()
+    assert len(list(sampler)) == 10
+    sampler.set_epoch(1)  # and a state is wanted before that epoch begins
+    assert sampler.state_at(7) == {**began, "position": 14}
+    assert sampler.state_at(10) == {**began, "position": 20}
+    assert sampler.state_at(0) == sampler.state_dict() == {**began, "epoch": 1}
+    next(iter(sampler))
+    assert sampler.state_at(7) == {**began, "epoch": 1, "position": 14}
+
+
+def test_a_resumed_epoch_and_the_same_one_again_have_their_own_beginnings() -> None:
+    sampler = Ours(range(20), 2, 0, shuffle=False)
+    sampler.load_state_dict(sampler.state_at(4))
+    assert list(sampler) == [8, 10, 12, 14, 16, 18]
+    assert sampler.state_at(2)["position"] == 12  # some may wait in a loader still
+    iterator = iter(sampler)
+    assert next(iterator) == 0
+    assert sampler.state_at(2)["position"] == 4
+
+
 @pytest.mark.parametrize("consumed", [-1, 11])
 def test_more_than_there_is_was_not_consumed(consumed: int) -> None:
     with pytest.raises(ValueError, match=f"consumed should be 0 to 10, but got {consumed}"):

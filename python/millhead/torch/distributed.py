@@ -181,14 +181,18 @@ class DistributedSampler(torch.utils.data.distributed.DistributedSampler[T_co]):
         :meth:`state_at`.
         """
         last = self._last
-        under_way = last is not None and last.begun() and last.epoch == self.epoch
+        if last is not None and last.begun() and last.epoch == self.epoch:
+            return self._state(last.seed, last.epoch, last.start)
+        return self._state(self.seed, self.epoch, self._next_start())
+
+    def _state(self, seed: int, epoch: int, position: int) -> dict[str, Any]:
         return {
             "version": _STATE_VERSION,
-            "epoch": self.epoch,
-            "position": last.start if last is not None and under_way else self._next_start(),
+            "epoch": epoch,
+            "position": position,
             "length": self._count,
             "shuffle": self.shuffle,
-            "seed": self.seed,
+            "seed": seed,
             "order": self.order,
         }
 
@@ -204,12 +208,16 @@ class DistributedSampler(torch.utils.data.distributed.DistributedSampler[T_co]):
 
         Args:
             consumed: indices consumed since the epoch's iterator was made.
-            since: the ``state_dict()`` of that time; None: that of the epoch under way.
+            since: the ``state_dict()`` at the beginning of that epoch; None: of the one begun last,
+                even if :meth:`set_epoch` has chosen the next one since.
 
         Raises:
             ValueError: the rank has fewer indices than that.
         """
-        state = {**(self.state_dict() if since is None else since)}
+        state = dict(self.state_dict() if since is None else since)
+        last = self._last
+        if since is None and consumed and last is not None and last.begun():
+            state = self._state(last.seed, last.epoch, last.start)
         length = self._length_from(state["position"])
         if not 0 <= consumed <= length:
             raise ValueError(f"consumed should be 0 to {length}, but got {consumed}")
