@@ -279,12 +279,6 @@ class _Worker:
         return f"{self.stage} the samples with indices [{some}{more}]"
 
     def run(self) -> None:
-        try:
-            self.serve()
-        finally:
-            self.stream = None  # closes a generator: nothing else would before the process ends
-
-    def serve(self) -> None:
         failed_start = self.start()
         while (task := self.station.next()) is not None:
             index, new_epoch, self.wants_state = task
