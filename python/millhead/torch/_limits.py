@@ -62,8 +62,7 @@ def missing_memory(workers: int, each: int) -> str | None:
         return None
     return (
         f"{workers} workers need about {in_words(needed)} of memory before they load anything, and "
-        f"{in_words(available)} are available: use fewer workers, a smaller prefetch_factor or "
-        "smaller batches, or expect the out-of-memory killer"
+        f"{in_words(available)} are available: use fewer workers, or expect the out-of-memory killer"
     )
 
 
