@@ -27,7 +27,7 @@ from torch.utils.data import (
     random_split,
 )
 
-from millhead import _no_core
+from millhead.torch import _native
 from millhead.torch._install import install, stats, uninstall
 from millhead.torch.distributed import DistributedSampler
 from millhead.torch.loader import DataLoader
@@ -35,7 +35,7 @@ from millhead.torch.loader import DataLoader
 #: torchdata's name for a loader with ``state_dict()``.
 StatefulDataLoader = DataLoader
 
-if _no_core is None:
+if _native.why_not is None:
     from millhead.torch import _bind as _bind  # makes torch known to the C core
 
 __all__ = [

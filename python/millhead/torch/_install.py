@@ -17,7 +17,8 @@ from typing import Any
 import torch.utils.data
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from millhead import _imports, _no_core
+from millhead import _imports
+from millhead.torch import _native
 from millhead.torch._stats import Stats, advise
 from millhead.torch.loader import (
     DataLoader,
@@ -168,8 +169,8 @@ def install() -> None:
         >>> millhead.torch.uninstall()
     """
     global _installed
-    if _no_core is not None:
-        advise("no core", _no_core)
+    if _native.why_not is not None:
+        advise("not native", _native.why_not)
     _installed = True
     for module in _REPLACEMENTS:
         _imports.when_imported(module, _replace)

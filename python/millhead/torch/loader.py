@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 import weakref
 from collections.abc import Callable, Iterable
@@ -13,18 +14,20 @@ import torch.utils.data
 from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from millhead import _no_core
-from millhead.torch import _torchs
+from millhead.torch import _native, _torchs
 from millhead.torch._stats import Stats, advise
 from millhead.torch.resume import Bookmark
 
-if _no_core is None:
+if _native.why_not is None:
     from millhead import _core
     from millhead.torch import iterator, multi
     from millhead.torch._template import Template, reap_retired
     from millhead.torch._workers import forking_a_worker
 
 T_co = TypeVar("T_co", covariant=True)
+
+#: Older torch's loader has no in_order=: its batches come in order.
+_TAKES_IN_ORDER = "in_order" in inspect.signature(torch.utils.data.DataLoader.__init__).parameters
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -110,7 +113,7 @@ def _close_at_exit() -> None:
     reap_retired(patience=0.5, force=True)
 
 
-if _no_core is None:
+if _native.why_not is None:
     os.register_at_fork(before=_before_fork)
     atexit.register(_close_at_exit)
 
@@ -136,7 +139,7 @@ class Keeper(Protocol):
 
 def is_torchs(loader: torch.utils.data.DataLoader[Any]) -> bool:
     """Whether torch's own iterators serve a loader."""
-    return _no_core is not None or isinstance(loader.dataset, (IterDataPipe, MapDataPipe))
+    return _native.why_not is not None or isinstance(loader.dataset, (IterDataPipe, MapDataPipe))
 
 
 def iterator_for(loader: torch.utils.data.DataLoader[Any], keeper: Keeper) -> _BaseDataLoaderIter:
@@ -235,8 +238,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     ) -> None:
         if dispatch != "batch":
             raise ValueError(f"dispatch should be 'batch', but got {dispatch!r}")
-        if _no_core is not None:
-            advise("no core", _no_core)
+        if _native.why_not is not None:
+            advise("not native", _native.why_not)
         self.dispatch = dispatch
         self.memory = memory
         check_threads(worker_threads)
@@ -266,7 +269,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device,
-            in_order=in_order,
+            **({"in_order": in_order} if _TAKES_IN_ORDER else {}),
         )
         if prefetch_epoch:
             self._check_prefetch_epoch()
