@@ -57,6 +57,9 @@ typedef struct channel_object {
     uint64_t copied_bytes;
     uint64_t pickled_bytes;
     uint64_t copied_out; /* batches copied because the user holds too many */
+    uint64_t skipped;    /* samples that could not be loaded, and the first one, in words */
+    uint64_t replaced;
+    char fault[MH_FAULT_BYTES];
     uint32_t fork_generation;
     int busy;         /* calls under way that use the memory: close waits for a later day */
     mh_result result; /* the one being taken, out of the worker's reach; without its state */
@@ -290,8 +293,9 @@ static PyObject *channel_put(PyObject *object, PyObject *arguments)
     unsigned long long position;
     PyObject *index;
     unsigned samples;
+    unsigned long long sample = 0;
     int wants_state = 0;
-    if (!PyArg_ParseTuple(arguments, "IKOI|p:put", &number, &position, &index, &samples,
+    if (!PyArg_ParseTuple(arguments, "IKOI|Kp:put", &number, &position, &index, &samples, &sample,
                           &wants_state))
         return NULL;
     channel_worker *worker = worker_of(self, number);
@@ -312,6 +316,7 @@ static PyObject *channel_put(PyObject *object, PyObject *arguments)
     memset(task, 0, offsetof(mh_task, payload));
     task->position = position;
     task->count = samples;
+    task->sample = sample;
     task->generation = self->generation;
     if (note->slot) {
         task->slot_offset = mh_slot_offset(note->slot);
@@ -540,6 +545,17 @@ static const mh_result *wait_for_result(channel_object *self, unsigned number, u
     return result;
 }
 
+/* Counts the samples of a batch that could not be loaded. */
+static void faults_in(channel_object *self, const mh_result *result, const mh_result *shared)
+{
+    if (!self->skipped && !self->replaced) {
+        memcpy(self->fault, shared->fault, sizeof self->fault);
+        self->fault[sizeof self->fault - 1] = 0;
+    }
+    self->skipped += result->skipped;
+    self->replaced += result->replaced;
+}
+
 static PyObject *slot_in(channel_object *self, const mh_result *result, task_note *note)
 {
     mh_error err;
@@ -600,6 +616,8 @@ static PyObject *result_in(channel_object *self, unsigned number, const mh_resul
     memcpy(result, shared, offsetof(mh_result, leaves));
     if (result->leaf_count <= MH_LEAVES_MAX)
         memcpy(result->leaves, shared->leaves, result->leaf_count * sizeof *result->leaves);
+    if (result->skipped || result->replaced)
+        faults_in(self, result, shared);
     channel_worker *worker = &self->workers[number];
     events_in(self, worker, number);
     task_note *note = &worker->notes[worker->taken % self->depth];
@@ -798,9 +816,19 @@ static PyObject *channel_counts(PyObject *object, PyObject *unused)
                          (unsigned long long)self->copied_out, (unsigned long long)lost);
 }
 
+static PyObject *channel_faults(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    channel_object *self = (channel_object *)object;
+    return Py_BuildValue(
+        "(KKN)", (unsigned long long)self->skipped, (unsigned long long)self->replaced,
+        PyUnicode_DecodeUTF8(self->fault, (Py_ssize_t)strlen(self->fault), "replace"));
+}
+
 static PyMethodDef channel_methods[] = {
     {"put", channel_put, METH_VARARGS,
-     "put(worker, position, index, samples, wants_state=False): give the worker a task."},
+     "put(worker, position, index, samples, sample=0, wants_state=False): give the worker a task; "
+     "sample: the position in the epoch of its first one."},
     {"take", channel_take, METH_VARARGS,
      "take(worker, timeout_ns): (kind, batch or pieces or the exception it is LOST to, samples, "
      "state or None) of its oldest task, or None."},
@@ -818,6 +846,8 @@ static PyMethodDef channel_methods[] = {
     {"stop", channel_stop, METH_NOARGS, "Tell every worker to end after what it has in hand."},
     {"counts", channel_counts, METH_NOARGS,
      "(bytes copied, bytes pickled, batches copied out, events lost)."},
+    {"faults", channel_faults, METH_NOARGS,
+     "(skipped, replaced, the first in words): samples that could not be loaded."},
     {"close", channel_close, METH_NOARGS, "Free the shared memory. The workers must be dead."},
     {NULL, NULL, 0, NULL},
 };

@@ -37,6 +37,9 @@ typedef struct station_object {
     PyObject *state;  /* bytes for the next result to bring, or NULL */
     uint64_t state_offset;
     uint64_t batches; /* sent */
+    uint32_t skipped; /* of it, see mh_result */
+    uint32_t replaced;
+    char fault[MH_FAULT_BYTES];
 } station_object;
 
 static mh_status station_attach(station_object *self, const int *fds,
@@ -171,6 +174,7 @@ static PyObject *station_next(PyObject *object, PyObject *unused)
     mh_control_task_done(self->control);
     self->fetch_ns = 0;
     self->samples = self->task.count;
+    self->skipped = self->replaced = 0;
     return index ? Py_BuildValue("(NNN)", index, PyBool_FromLong(self->task.flags & MH_TASK_EPOCH),
                                  PyBool_FromLong(self->task.flags & MH_TASK_STATE))
                  : NULL;
@@ -193,33 +197,43 @@ static PyObject *sample_next(PyObject *iterator, PyObject *unused)
     return PyIter_Next(iterator);
 }
 
-/* Up to `count` samples; fewer, without an exception, where a stream ends. */
-static PyObject *gather_samples(station_object *self, sample_fn next, PyObject *from,
-                                PyObject *indices, Py_ssize_t count)
+/* Appends up to `count` samples, the first of which is number `first` of the batch; fewer, without
+ * an exception, where a stream ends. -1 with an exception: samples before it are appended. */
+static int gather_samples(station_object *self, sample_fn next, PyObject *from, PyObject *indices,
+                          Py_ssize_t count, Py_ssize_t first, PyObject *samples)
 {
     uint64_t position = self->task.position;
     mh_stopwatch watch = mh_stopwatch_start();
-    PyObject *samples = PyList_New(0);
-    for (Py_ssize_t i = 0; samples && i < count; i++) {
+    int status = 0;
+    for (Py_ssize_t i = 0; status == 0 && i < count; i++) {
         if (indices && i >= PyList_Size(indices))
             break; /* user code shortened the list */
-        self->offset = (uint32_t)i;
+        self->offset = (uint32_t)(first + i);
         mh_control_set_sample(self->control, self->offset);
         PyObject *sample = next(from, indices ? PyList_GetItem(indices, i) : NULL);
         if (!sample && !PyErr_Occurred())
             break;
-        if (!sample || PyList_Append(samples, sample) < 0)
-            Py_CLEAR(samples);
+        status = sample ? PyList_Append(samples, sample) : -1;
         Py_XDECREF(sample);
         uint64_t long_ns = mh_stopwatch_lap(&watch);
         if (long_ns)
             mh_event_ring_put(self->events, MH_EVENT_SAMPLE, position, self->offset,
                               mh_clock_ns() - long_ns, long_ns);
     }
-    self->samples = samples ? (uint32_t)PyList_Size(samples) : 0;
-    self->fetch_ns = mh_clock_ns() - watch.began_ns;
+    self->samples = status == 0 ? (uint32_t)PyList_Size(samples) : 0;
+    uint64_t spent_ns = mh_clock_ns() - watch.began_ns;
+    self->fetch_ns += spent_ns;
     mh_event_ring_put(self->events, MH_EVENT_FETCH, position, self->samples, watch.began_ns,
-                      self->fetch_ns);
+                      spent_ns);
+    return status;
+}
+
+static PyObject *new_samples(station_object *self, sample_fn next, PyObject *from,
+                             PyObject *indices, Py_ssize_t count)
+{
+    PyObject *samples = PyList_New(0);
+    if (samples && gather_samples(self, next, from, indices, count, 0, samples) < 0)
+        Py_CLEAR(samples);
     return samples;
 }
 
@@ -229,8 +243,21 @@ static PyObject *station_fetch(PyObject *object, PyObject *arguments)
     PyObject *indices;
     if (!PyArg_ParseTuple(arguments, "OO!:fetch", &dataset, &PyList_Type, &indices))
         return NULL;
-    return gather_samples((station_object *)object, sample_at, dataset, indices,
-                          PyList_Size(indices));
+    return new_samples((station_object *)object, sample_at, dataset, indices, PyList_Size(indices));
+}
+
+static PyObject *station_fetch_more(PyObject *object, PyObject *arguments)
+{
+    PyObject *dataset;
+    PyObject *indices;
+    Py_ssize_t first;
+    PyObject *samples;
+    if (!PyArg_ParseTuple(arguments, "OO!nO!:fetch_more", &dataset, &PyList_Type, &indices, &first,
+                          &PyList_Type, &samples) ||
+        gather_samples((station_object *)object, sample_at, dataset, indices, PyList_Size(indices),
+                       first, samples) < 0)
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 static PyObject *station_draw(PyObject *object, PyObject *arguments)
@@ -239,13 +266,34 @@ static PyObject *station_draw(PyObject *object, PyObject *arguments)
     Py_ssize_t count;
     if (!PyArg_ParseTuple(arguments, "On:draw", &iterator, &count))
         return NULL;
-    return gather_samples((station_object *)object, sample_next, iterator, NULL, count);
+    return new_samples((station_object *)object, sample_next, iterator, NULL, count);
 }
 
 static PyObject *station_offset(PyObject *object, PyObject *unused)
 {
     (void)unused;
     return PyLong_FromUnsignedLong(((station_object *)object)->offset);
+}
+
+static PyObject *station_sample(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(((station_object *)object)->task.sample);
+}
+
+static PyObject *station_faults(PyObject *object, PyObject *arguments)
+{
+    station_object *self = (station_object *)object;
+    const char *first;
+    if (!PyArg_ParseTuple(arguments, "IIs:faults", &self->skipped, &self->replaced, &first))
+        return NULL;
+    size_t bytes = strlen(first);
+    if (bytes >= sizeof self->fault) /* whole characters: the rest of one begins with bits 10 */
+        for (bytes = sizeof self->fault - 1; bytes && (first[bytes] & 0xc0) == 0x80;)
+            bytes--;
+    memcpy(self->fault, first, bytes);
+    self->fault[bytes] = 0;
+    Py_RETURN_NONE;
 }
 
 /* --- batches out --- */
@@ -311,6 +359,10 @@ static void publish(station_object *self, mh_result *result, mh_result_kind kind
     result->generation = self->task.generation;
     state_out(self, result);
     result->samples = self->samples;
+    result->skipped = self->skipped;
+    result->replaced = self->replaced;
+    if (self->skipped || self->replaced)
+        memcpy(result->fault, self->fault, sizeof result->fault);
     result->fetch_ns = self->fetch_ns;
     result->collate_ns = mh_clock_ns() - began;
     mh_event_ring_put(self->events, kind == MH_RESULT_SLOT ? MH_EVENT_COLLATE : MH_EVENT_SEND,
@@ -534,11 +586,17 @@ static PyMethodDef station_methods[] = {
     {"next", station_next, METH_NOARGS,
      "(index, whether an epoch begins, whether to save a state) of the next task, or None."},
     {"fetch", station_fetch, METH_VARARGS, "fetch(dataset, indices): the samples, in order."},
+    {"fetch_more", station_fetch_more, METH_VARARGS,
+     "fetch_more(dataset, indices, first, samples): append them to samples; the first of them is "
+     "number first of the batch."},
     {"draw", station_draw, METH_VARARGS,
      "draw(iterator, count): its next samples; fewer where it ends."},
     {"gather", station_gather, METH_VARARGS,
      "gather(columns, indices): send those rows of the columns; False where it cannot."},
     {"offset", station_offset, METH_NOARGS, "Which sample of the batch is or was being fetched."},
+    {"sample", station_sample, METH_NOARGS, "Position in the epoch of the task's first sample."},
+    {"faults", station_faults, METH_VARARGS,
+     "faults(skipped, replaced, first): samples of the batch that could not be loaded."},
     {"counted", station_counted, METH_O, "The batch has this many samples, not as many as asked."},
     {"collating", station_collating, METH_NOARGS, "Say that the batch is being collated."},
     {"collate", station_collate, METH_O,

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define CONTROL_MAGIC UINT64_C(0x6c74636461656c6d)
-#define CONTROL_VERSION 1u
+#define CONTROL_VERSION 2u
 #define CACHE_LINE 64
 
 /* How long to look before sleeping. A sleep and a wake-up cost tens of microseconds in a virtual

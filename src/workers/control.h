@@ -28,6 +28,8 @@
 /* Generator and hook state that travels with a result: Python's random (2.5 KB), numpy's (2.5 KB)
  * and torch's (5 KB) fit, as text. */
 #define MH_STATE_BYTES ((size_t)16 * 1024)
+/* What happened to the first sample of a batch that could not be loaded, in words. */
+#define MH_FAULT_BYTES ((size_t)256)
 #define MH_ANY_WORKER UINT32_MAX
 
 enum mh_task_flags {
@@ -43,6 +45,7 @@ typedef struct mh_task {
     uint64_t position;     /* batch number, counted by the consumer; never reused */
     uint32_t first;        /* offset in the batch of the first sample asked for */
     uint32_t count;        /* samples asked for */
+    uint64_t sample;       /* position in the epoch of the first sample asked for */
     uint32_t flags;        /* enum mh_task_flags */
     uint32_t generation;   /* of the schema the slot was sized for; 0: none yet */
     uint64_t slot_offset;  /* in the pool's memory */
@@ -67,7 +70,9 @@ typedef struct mh_result {
     uint32_t leaf_count;
     uint32_t generation;
     uint32_t state_bytes;
-    uint32_t samples; /* in the batch: fewer than asked for at the end of a stream */
+    uint32_t samples;  /* in the batch: fewer than asked for at the end of a stream */
+    uint32_t skipped;  /* samples that could not be loaded: left out of the batch, */
+    uint32_t replaced; /* or others in their place */
     uint32_t unused;
     uint64_t spill_offset;
     uint64_t spill_bytes;
@@ -77,6 +82,7 @@ typedef struct mh_result {
     uint64_t fetch_ns;
     uint64_t collate_ns;
     mh_leaf leaves[MH_LEAVES_MAX];
+    char fault[MH_FAULT_BYTES]; /* UTF-8, ended by 0; only where some were skipped or replaced */
     uint8_t state[MH_STATE_BYTES];
 } mh_result;
 

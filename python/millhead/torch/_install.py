@@ -57,6 +57,7 @@ class Adopted:
     snapshot_rng: bool
     prefetch_epoch: bool
     worker_threads: int | None
+    on_error: str
 
     def __init__(self, loader: AnyLoader) -> None:
         self._loader = weakref.ref(loader)

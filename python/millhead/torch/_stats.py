@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -81,6 +82,8 @@ class Stats:
         self.first_batch_ns = 0
         self.workers_busy: list[float] = []
         self.errors_raised = 0
+        self.skipped = 0
+        self.replaced = 0
         self.bytes_copied = 0
         self.bytes_pickled = 0
         self.batches_copied_out = 0
@@ -104,6 +107,18 @@ class Stats:
         self.batches_copied_out += now[2] - before[2]
         self.events_lost += now[3] - before[3]
 
+    def add_faults(self, skipped: int, replaced: int, first: str) -> None:
+        """Count samples that could not be loaded; the first one is told."""
+        self.skipped += skipped
+        self.replaced += replaced
+        if skipped or replaced:
+            with contextlib.suppress(Advice):  # where warnings are errors, the batch matters more
+                advise(
+                    "bad-sample",
+                    f"a sample was {'skipped' if skipped else 'replaced'} ({first}): look at it; "
+                    'stats()["errors"] counts them all',
+                )
+
     def report(self, workers: int, slots: dict[str, int]) -> dict[str, Any]:
         """The dictionary ``loader.stats()`` returns."""
         batches = sum(self.paths.values())
@@ -125,7 +140,11 @@ class Stats:
             "batches_copied_out": self.batches_copied_out,
             "slots": slots,
             "slowest": (self.sample_meter or self.meter).slowest(),
-            "errors": {"raised": self.errors_raised, "skipped": 0, "replaced": 0},
+            "errors": {
+                "raised": self.errors_raised,
+                "skipped": self.skipped,
+                "replaced": self.replaced,
+            },
             "threads_seen": self.threads_seen,
             "cpus": cpus(),
             "events_lost": self.events_lost,
@@ -141,6 +160,7 @@ class EpochLine:
         self.samples = stats.samples
         self.paths = dict(stats.paths)
         self.wait_ms = stats.meter.wait_ms()["total"]
+        self.faults = (stats.errors_raised, stats.skipped, stats.replaced)
 
     def end(self) -> None:
         """Count the epoch, and print its line when asked to."""
@@ -157,6 +177,15 @@ class EpochLine:
         print(
             f"millhead: epoch {stats.epochs - 1}: {sum(paths.values())} batches ({taken or 'none'}),"
             f" {samples} samples in {seconds:.2f} s, {samples / seconds:.0f} samples/s,"
-            f" waited {share:.0%} of it (p50 {waits['p50']:.2f} ms, p99 {waits['p99']:.2f} ms)",
+            f" waited {share:.0%} of it (p50 {waits['p50']:.2f} ms, p99 {waits['p99']:.2f} ms)"
+            f"{self._faults()}",
             file=sys.stderr,
         )
+
+    def _faults(self) -> str:
+        stats = self.stats
+        now = (stats.errors_raised, stats.skipped, stats.replaced)
+        kinds = ("errors raised", "samples skipped", "samples replaced")
+        counts = [after - before for after, before in zip(now, self.faults, strict=True)]
+        told = [f"{count} {kind}" for count, kind in zip(counts, kinds, strict=True) if count]
+        return f"; {', '.join(told)}" if told else ""

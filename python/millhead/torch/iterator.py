@@ -22,6 +22,7 @@ from torch.utils.data.dataloader import (
 )
 
 from millhead import _core
+from millhead.torch._faults import Tolerance, choices_of
 from millhead.torch._moment import Moment
 from millhead.torch._stats import EpochLine, advise
 from millhead.torch.fetch import (
@@ -73,7 +74,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         began = time.perf_counter_ns()
         self._progress = Progress(loader, keeper).install(keeper)
         self._begun = False  # whether the sampler was asked
-        self._first = True
+        self._fresh = True
         stream = self._begin(loader)
         self._profile_name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         self._millhead_loader = weakref.ref(loader)
@@ -88,8 +89,15 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         if keeper.limit_batches is not None:
             left = max(keeper.limit_batches - self._progress.consumed, 0)
             self._sampler_iter = itertools.islice(self._sampler_iter, left)
+        #: What deals with samples that raise an exception; None: they are the caller's to see.
+        self._tolerance: Tolerance | None = None
+        if keeper.on_error != "raise":
+            self._tolerance = Tolerance(keeper.on_error, choices_of(loader), self._base_seed)
+        # Positions in the epoch: of this batch, and of the next
+        self._first = self._sample = self._progress.consumed * (loader.batch_size or 1)
         self._native = (
             self._default_collate
+            and self._tolerance is None
             and self._stream is None
             and not self._pin_memory
             and (self._progress.hooked is None or self._progress.counted)
@@ -134,7 +142,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
     def _first_data(self) -> Any:
         """The first batch: its sampler draws now, under the generators as they are or were."""
         progress = self._progress
-        self._first = False
+        self._fresh = False
         if not self._begun:
             self._begun = True
             if progress.resume is None:
@@ -174,7 +182,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
     # --- one batch ---
 
     def _next_data(self) -> Any:
-        if self._first:
+        if self._fresh:
             return self._first_data()
         if not self._native:
             return self._finish(self._load_in_python(self._next_index(), []))
@@ -227,6 +235,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         """Fetch (unless C already did) and collate, where C cannot do both."""
         path = "slot"
         count = length(index) if self._auto_collation else 1
+        self._first, self._sample = self._sample, self._sample + count
         batch = self._gather(index) if not samples else NotImplemented
         if batch is NotImplemented:
             fetched_in_c = bool(samples)
@@ -252,6 +261,8 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
     def _fetch(self, index: Any) -> Any:
         if self._stream is not None:
             return self._fetch_from_stream(index)
+        if self._tolerance is not None:
+            return self._fetch_tolerantly(self._tolerance, index)
         if self._auto_collation and fetches_together(self._dataset):
             return self._dataset.__getitems__(index)  # type: ignore[attr-defined]
         samples: list[Any] = []
@@ -265,6 +276,22 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
             self._note_sample(error, numbers[len(samples) :])
             raise
         return samples
+
+    def _fetch_tolerantly(self, tolerance: Tolerance, index: Any) -> Any:
+        numbers = as_list(index) if self._auto_collation else [index]
+        if self._auto_collation and fetches_together(self._dataset):
+            with contextlib.suppress(Exception):  # one of them: see which, one by one
+                return self._dataset.__getitems__(numbers)  # type: ignore[attr-defined]
+        try:
+            samples, faults = tolerance.fetch_batch(numbers, self._first, self._fetch_some)
+        except Exception as error:
+            self._note_sample(error, numbers[tolerance.failed :])
+            raise
+        self._stats.add_faults(faults.skipped, faults.replaced, faults.first)
+        return samples if self._auto_collation else samples[0]
+
+    def _fetch_some(self, numbers: list[Any], first: int, samples: list[Any]) -> None:
+        _core.fetch(self._dataset, numbers, samples, self._stats.meter)
 
     def _fetch_from_stream(self, index: Any) -> Any:
         stream = self._stream

@@ -12,9 +12,10 @@ from typing import Any, Protocol, TypeVar
 import torch
 import torch.utils.data
 from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe, Sampler
-from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from millhead.torch import _native, _torchs
+from millhead.torch._faults import POLICIES, choices_of
 from millhead.torch._stats import Stats, advise
 from millhead.torch.resume import Bookmark
 
@@ -135,6 +136,7 @@ class Keeper(Protocol):
     snapshot_rng: bool
     prefetch_epoch: bool
     worker_threads: int | None
+    on_error: str
 
 
 def is_torchs(loader: torch.utils.data.DataLoader[Any]) -> bool:
@@ -195,6 +197,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             ``state_dict()``; batches after the last such are fetched again on resuming.
         snapshot_rng: let workers bring their generators' states too, so that a resumed run repeats
             random augmentation exactly.
+        on_error: what to do about a sample whose ``__getitem__`` raises an exception: ``"raise"``
+            it when its batch is due, as torch does; ``"skip"`` it and deliver a shorter batch;
+            ``"replace"`` it by another sample. Map-style datasets only; ``stats()`` counts.
         memory: most bytes for batches under way and held (``2 * 10**9`` or ``"2GB"``); None: a
             quarter of what is available under the machine's and the container's limits.
         worker_threads: most threads in each thread pool of a worker (torch, OpenMP and BLAS,
@@ -235,12 +240,14 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         snapshot_rng: bool = False,
         prefetch_epoch: bool = False,
         worker_threads: int | None = 1,
+        on_error: str = "raise",
     ) -> None:
         if dispatch != "batch":
             raise ValueError(f"dispatch should be 'batch', but got {dispatch!r}")
         if _native.why_not is not None:
             advise("not native", _native.why_not)
         self.dispatch = dispatch
+        self.on_error = on_error
         self.memory = memory
         check_threads(worker_threads)
         self.worker_threads = worker_threads
@@ -271,6 +278,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             pin_memory_device=pin_memory_device,
             **({"in_order": in_order} if _TAKES_IN_ORDER else {}),
         )
+        self._check_on_error()
         if prefetch_epoch:
             self._check_prefetch_epoch()
 
@@ -292,6 +300,23 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """Batches in an epoch."""
         length = super().__len__()
         return length if self.limit_batches is None else min(length, self.limit_batches)
+
+    def _check_on_error(self) -> None:
+        if self.on_error not in POLICIES:
+            raise ValueError(f"on_error should be one of {POLICIES}, but got {self.on_error!r}")
+        if self.on_error == "raise":
+            return
+        if self._dataset_kind == _DatasetKind.Iterable:
+            raise ValueError(
+                f"on_error={self.on_error!r} needs a map-style dataset: an iterable dataset has to "
+                "catch the exceptions of its samples itself"
+            )
+        if is_torchs(self):
+            raise ValueError(f"on_error={self.on_error!r} does not reach torch's own iterators")
+        if self.on_error == "replace" and not choices_of(self):
+            raise ValueError(
+                "on_error='replace' needs a dataset with a length, to draw others from"
+            )
 
     def _get_iterator(self) -> _BaseDataLoaderIter:
         return iterator_for(self, self)

@@ -23,6 +23,7 @@ from torch.utils.data.dataloader import (
 from millhead import Advice, _core
 from millhead.torch import _general, _threads
 from millhead.torch._crowding import check_threads, check_workers
+from millhead.torch._faults import Tolerance, choices_of
 from millhead.torch._limits import affinity_of_process, check_descriptors
 from millhead.torch._pin import Pinner, Taken
 from millhead.torch._start import start_workers
@@ -59,8 +60,9 @@ class Schema:
 class Turn:
     """Whose turn it is in an epoch, and which tasks are under way."""
 
-    def __init__(self, progress: Progress, workers: int) -> None:
+    def __init__(self, progress: Progress, workers: int, items: int) -> None:
         self.asked = progress.consumed  # batches of the epoch
+        self.sample = self.asked * items  # position in the epoch of the next batch's first sample
         self.pending: deque[int] = deque()  # workers, in the order their batches are due
         #: For each worker the places in the epoch of the batches it was asked for.
         self.places: list[deque[int]] = [deque() for _ in range(workers)]
@@ -128,6 +130,11 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         #: Whether workers may have states to save: generators, or hooks of the dataset.
         self._snapshot_rng = keeper.snapshot_rng
         self._snapshots = self._snapshot_rng or self._iterable or has_hooks(self._dataset)
+        #: What deals with samples that raise an exception; None: they are the caller's to see.
+        self._tolerance: Tolerance | None = None
+        if keeper.on_error != "raise":
+            self._tolerance = Tolerance(keeper.on_error, choices_of(loader), self._base_seed)
+        self._faults = (0, 0)  # samples skipped and replaced, of those the channel counted
         check_descriptors(self._num_workers)
         check_workers(self._num_workers)
         self._open_channel()
@@ -206,6 +213,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             drop_last=self._drop_last,
             base_seed=self._base_seed,
             snapshot_rng=self._snapshot_rng,
+            tolerance=self._tolerance,
             maps=self._channel.maps(number),
             affinity=affinity,
             caps=self._caps,
@@ -241,7 +249,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
                 self._progress = self._next_progress(loader, keeper)
             _BaseDataLoaderIter._reset(self, loader, first_iter)
             self._sampler_iter = self._progress.ask_again(self._sampler_iter)
-            self._turn = Turn(self._progress, self._num_workers)
+            self._turn = Turn(self._progress, self._num_workers, self._items)
         else:
             before = self._progress
             self._progress, self._sampler_iter, self._turn = ahead
@@ -320,8 +328,16 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
         elif self._num_yielded == CHECK_THREADS_AT:  # an epoch may be long
             check_threads(self._views(), self._caps.limit)
+        if self._tolerance is not None:
+            self._count_faults()
         self._progress.delivered()
         return payload
+
+    def _count_faults(self) -> None:
+        """Bring what workers skipped and replaced to the loader's count."""
+        skipped, replaced, first = self._channel.faults()
+        self._stats.add_faults(skipped - self._faults[0], replaced - self._faults[1], first)
+        self._faults = (skipped, replaced)
 
     def _try_put_index(self) -> None:
         progress, turn = self._progress, self._turn
@@ -349,12 +365,13 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             index = range(first, first + samples) if self._auto_collation else first
             self._drawn[worker] += samples
         try:
-            self._channel.put(worker, self._position, index, samples, wants_state)
+            self._channel.put(worker, self._position, index, samples, turn.sample, wants_state)
         except BaseException:
             self._holes += 1  # an index that cannot be pickled: its place waits for the next one
             raise
         self._position += 1
         self._tasks[worker] += 1
+        turn.sample += samples
         turn.places[worker].append(turn.asked)
         turn.asked += 1
         turn.pending.append(worker)
@@ -370,7 +387,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         if self._ahead is None:
             progress = self._next_progress(loader, keeper)
             self._progress.next_moment = progress.moment
-            turn = Turn(progress, self._num_workers)
+            turn = Turn(progress, self._num_workers, self._items)
             self._ahead = progress, iter(self._index_sampler), turn
         progress, indices, turn = self._ahead
         while self._tasks[worker := turn.asked % self._num_workers] < self._prefetch_factor:

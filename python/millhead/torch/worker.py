@@ -28,6 +28,7 @@ from torch.utils.data._utils import worker as torch_worker
 
 from millhead import _core
 from millhead.torch import _general, _native_pools, _threads
+from millhead.torch._faults import Tolerance
 from millhead.torch._moment import Moment
 from millhead.torch._workers import Descriptor
 from millhead.torch.fetch import Stream, as_list, fetches_together, length, rows_of, within
@@ -59,6 +60,7 @@ class WorkerPlan:
     drop_last: bool
     base_seed: int
     snapshot_rng: bool
+    tolerance: Tolerance | None
     maps: tuple[int, int]
     affinity: frozenset[int] | None
     caps: _threads.Caps
@@ -111,6 +113,7 @@ class _Worker:
         self.plan = plan
         self.job = job
         self.dataset = job.dataset
+        self.tolerance = plan.tolerance
         self.default_collate = plan.auto_collation and job.collate_fn is default_collate
         self.station = _core.Station(
             tuple(descriptor.fd for descriptor in plan.descriptors[:4]),
@@ -173,6 +176,8 @@ class _Worker:
             if self.plan.auto_collation:
                 return self.stream.batch(len(index), self.draw)
             return self.stream.one()
+        if self.tolerance is not None:
+            return self.fetch_tolerantly(self.tolerance, index)
         if not self.plan.auto_collation:
             self.numbers = [index]
             self.stage = "sample"
@@ -208,6 +213,24 @@ class _Worker:
         if hooks != (None, None) or self.plan.snapshot_rng:
             generators = Moment.now().encode() if self.plan.snapshot_rng else None
             self.station.save_state(pickle.dumps((*hooks, generators), 5))
+
+    def fetch_tolerantly(self, tolerance: Tolerance, index: Any) -> Any:
+        """The samples that can be had; what happened to the others goes with the result."""
+        self.numbers = as_list(index) if self.plan.auto_collation else [index]
+        self.stage = "sample"
+        if self.plan.auto_collation and fetches_together(self.dataset):
+            with contextlib.suppress(Exception):  # one of them: see which, one by one
+                samples = self.dataset.__getitems__(self.numbers)
+                self.station.counted(length(samples))
+                return samples
+        position = self.station.sample()
+        samples, faults = tolerance.fetch_batch(self.numbers, position, self.fetch_some)
+        self.station.counted(len(samples))
+        self.station.faults(faults.skipped, faults.replaced, faults.first)
+        return samples if self.plan.auto_collation else samples[0]
+
+    def fetch_some(self, numbers: list[Any], first: int, samples: list[Any]) -> None:
+        self.station.fetch_more(self.dataset, numbers, first, samples)
 
     def gather(self, index: Any) -> Any:
         """Rows of what is in memory already: None when they are sent, else the batch or
@@ -270,6 +293,8 @@ class _Worker:
         if not numbers:
             return f"{self.stage} a batch"
         offset = self.station.offset() if self.plan.auto_collation else 0
+        if self.tolerance is not None:
+            offset = self.tolerance.failed
         if self.stream is not None and self.stage == "sample":
             return f"item {self.stream.failed} of worker {self.plan.number}'s iterator"
         if self.stage == "sample" and offset < len(numbers):
