@@ -19,7 +19,7 @@ typedef struct mh_leaf {
     uint8_t type_code;
     uint8_t type_bits;
     uint16_t dims;
-    uint32_t reserved;
+    uint32_t origin; /* what its rows were made of, where runs of them have to agree; else 0 */
     int64_t shape[MH_LEAF_DIMS];
 } mh_leaf;
 

@@ -9,6 +9,7 @@
 #include "sys/clock.h"
 #include "sys/futex.h"
 #include "sys/memory.h"
+#include "workers/board.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -36,6 +37,7 @@ typedef struct control_header {
     uint32_t version;
     uint32_t workers;
     uint32_t depth;
+    uint32_t posts;
     uint32_t task_bytes;
     uint32_t result_bytes;
     alignas(CACHE_LINE) _Atomic uint32_t stop;
@@ -66,6 +68,7 @@ struct mh_control {
     /* set at open, then read-only */
     mh_memory memory;
     control_header *header;
+    mh_board *board; /* or NULL */
     uint32_t worker; /* of a worker's side; the consumer's side has none */
     uint32_t workers;
     uint32_t depth;
@@ -122,9 +125,15 @@ static size_t block_bytes(uint32_t depth)
     return (bytes + 4095) / 4096 * 4096; /* a page's start is a cache line's start */
 }
 
-static size_t control_bytes(uint32_t workers, uint32_t depth)
+/* The board comes last. */
+static size_t board_offset(uint32_t workers, uint32_t depth)
 {
     return 4096 + workers * block_bytes(depth);
+}
+
+static size_t control_bytes(uint32_t workers, uint32_t depth, uint32_t posts)
+{
+    return board_offset(workers, depth) + (posts ? mh_board_bytes(posts) : 0);
 }
 
 static worker_block *block_of(const mh_control *control, uint32_t worker)
@@ -146,16 +155,17 @@ static mh_result *result_at(const mh_control *control, worker_block *block, uint
 
 /* --- opening and closing --- */
 
-mh_status mh_control_open(mh_control **out, uint32_t workers, uint32_t depth, mh_error *err)
+mh_status mh_control_open(mh_control **out, uint32_t workers, uint32_t depth, uint32_t posts,
+                          mh_error *err)
 {
-    if (workers == 0 || workers > 65536 || depth == 0 || depth > 65536)
+    if (workers == 0 || workers > 65536 || depth == 0 || depth > 65536 || posts > 65536)
         return mh_fail(err, MH_ERR_INVALID, "%u workers with %u batches each cannot be served",
                        workers, depth);
     mh_control *control = mh_calloc(1, sizeof *control);
     if (!control)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a control block");
     control->memory.fd = -1;
-    size_t bytes = control_bytes(workers, depth);
+    size_t bytes = control_bytes(workers, depth, posts);
     mh_status status = mh_memory_create(&control->memory, "millhead-control", bytes, bytes, err);
     if (status == MH_OK) /* pages come when they are touched: most of a ring never is */
         status = ftruncate(control->memory.fd, (off_t)bytes) == 0
@@ -176,9 +186,12 @@ mh_status mh_control_open(mh_control **out, uint32_t workers, uint32_t depth, mh
         .version = CONTROL_VERSION,
         .workers = workers,
         .depth = depth,
+        .posts = posts,
         .task_bytes = sizeof(mh_task),
         .result_bytes = sizeof(mh_result),
     };
+    if (posts)
+        control->board = mh_board_init(control->memory.base + board_offset(workers, depth), posts);
     *out = control;
     return MH_OK;
 }
@@ -191,7 +204,8 @@ static mh_status header_check(const control_header *header, size_t size, uint32_
         header->result_bytes != sizeof(mh_result))
         return mh_fail(err, MH_ERR_CORRUPT, "not a control block of this version of millhead");
     if (header->workers == 0 || header->workers > 65536 || header->depth == 0 ||
-        header->depth > 65536 || size < control_bytes(header->workers, header->depth))
+        header->depth > 65536 || header->posts > 65536 ||
+        size < control_bytes(header->workers, header->depth, header->posts))
         return mh_fail(err, MH_ERR_CORRUPT, "a control block of %zu bytes is cut short", size);
     if (worker >= header->workers)
         return mh_fail(err, MH_ERR_INVALID, "there is no worker %u among %u", worker,
@@ -222,6 +236,10 @@ mh_status mh_control_attach(mh_control **out, int fd, uint32_t worker, mh_error 
     control->worker = worker;
     control->workers = control->header->workers;
     control->depth = control->header->depth;
+    if (control->header->posts) {
+        size_t offset = board_offset(control->workers, control->depth);
+        control->board = mh_board_attach(control->memory.base + offset, (size_t)size - offset);
+    }
     control->fork_generation = mh_fork_generation();
     atomic_store(&block_of(control, worker)->pid, getpid());
     *out = control;
@@ -244,6 +262,11 @@ int mh_control_fd(const mh_control *control)
 uint32_t mh_control_workers(const mh_control *control)
 {
     return control->workers;
+}
+
+mh_board *mh_control_board(const mh_control *control)
+{
+    return control->board;
 }
 
 /* --- the consumer's side --- */
@@ -270,6 +293,15 @@ void mh_control_task_publish(mh_control *control, uint32_t worker)
     at_point(MH_POINT_TASK_WRITTEN);
     atomic_fetch_add(&block->tasks_put, 1);
     worker_wake(block);
+    at_point(MH_POINT_TASK_PUBLISHED);
+}
+
+void mh_control_post(mh_control *control, uint32_t entry, bool again)
+{
+    at_point(MH_POINT_TASK_WRITTEN);
+    mh_board_publish(control->board, entry, again);
+    for (uint32_t w = 0; w < control->workers; w++)
+        worker_wake(block_of(control, w));
     at_point(MH_POINT_TASK_PUBLISHED);
 }
 
@@ -373,7 +405,8 @@ static bool task_there(const worker_block *block)
 
 static bool task_or_stop(const mh_control *control, const worker_block *block)
 {
-    return task_there(block) || mh_control_stopped(control);
+    return task_there(block) || (control->board && mh_board_open(control->board)) ||
+           mh_control_stopped(control);
 }
 
 /* Sleeps at most timeout_ns, after a short look, until there is a task or an end. */
@@ -391,6 +424,17 @@ static void task_sleep(mh_control *control, worker_block *block, uint64_t timeou
     atomic_store(&block->sleeping, 0);
 }
 
+/* Notes what the worker has in hand from now on. */
+static void task_taken(mh_control *control, worker_block *block, uint64_t position, uint32_t offset)
+{
+    control->task_began_ns = mh_clock_ns();
+    atomic_store_explicit(&block->offset, offset, memory_order_relaxed);
+    atomic_store_explicit(&block->position, position, memory_order_relaxed);
+    atomic_store_explicit(&block->heartbeat_ns, control->task_began_ns, memory_order_relaxed);
+    mh_control_set_state(control, MH_WORKER_FETCHING);
+    at_point(MH_POINT_TASK_TAKEN);
+}
+
 const mh_task *mh_control_task_wait(mh_control *control, uint64_t timeout_ns)
 {
     worker_block *block = block_of(control, control->worker);
@@ -400,13 +444,20 @@ const mh_task *mh_control_task_wait(mh_control *control, uint64_t timeout_ns)
         return NULL;
     uint64_t number = atomic_load_explicit(&block->tasks_read, memory_order_relaxed);
     const mh_task *task = task_at(control, block, number);
-    control->task_began_ns = mh_clock_ns();
-    atomic_store_explicit(&block->offset, 0, memory_order_relaxed);
-    atomic_store_explicit(&block->position, task->position, memory_order_relaxed);
-    atomic_store_explicit(&block->heartbeat_ns, control->task_began_ns, memory_order_relaxed);
-    mh_control_set_state(control, MH_WORKER_FETCHING);
-    at_point(MH_POINT_TASK_TAKEN);
+    task_taken(control, block, task->position, 0);
     return task;
+}
+
+bool mh_control_run_wait(mh_control *control, uint64_t sample_ns, uint64_t timeout_ns, mh_run *out)
+{
+    worker_block *block = block_of(control, control->worker);
+    mh_control_set_state(control, MH_WORKER_IDLE);
+    task_sleep(control, block, timeout_ns);
+    if (mh_control_stopped(control) ||
+        !mh_board_claim(control->board, control->workers, sample_ns, out))
+        return false;
+    task_taken(control, block, out->task->position, out->first);
+    return true;
 }
 
 void mh_control_task_done(mh_control *control)
@@ -421,6 +472,14 @@ int mh_control_stopped(const mh_control *control)
     return (int)atomic_load_explicit(&control->header->stop, memory_order_acquire);
 }
 
+bool mh_control_result_room(const mh_control *control)
+{
+    const worker_block *block = block_of(control, control->worker);
+    return atomic_load_explicit(&block->results_put, memory_order_relaxed) -
+               atomic_load(&block->results_read) <
+           control->depth;
+}
+
 mh_result *mh_control_result_begin(mh_control *control)
 {
     worker_block *block = block_of(control, control->worker);
@@ -431,13 +490,27 @@ mh_result *mh_control_result_begin(mh_control *control)
     return result;
 }
 
+/* Counts the time since the task was taken, or since this was last called. */
+static uint64_t busy_until_now(mh_control *control, worker_block *block)
+{
+    uint64_t now = mh_clock_ns();
+    atomic_fetch_add_explicit(&block->busy_ns, now - control->task_began_ns, memory_order_relaxed);
+    atomic_store_explicit(&block->heartbeat_ns, now, memory_order_relaxed);
+    control->task_began_ns = now;
+    return now;
+}
+
+void mh_control_run_done(mh_control *control)
+{
+    busy_until_now(control, block_of(control, control->worker));
+    at_point(MH_POINT_TASK_DONE);
+}
+
 void mh_control_result_publish(mh_control *control)
 {
     control_header *header = control->header;
     worker_block *block = block_of(control, control->worker);
-    uint64_t now = mh_clock_ns();
-    atomic_fetch_add_explicit(&block->busy_ns, now - control->task_began_ns, memory_order_relaxed);
-    atomic_store_explicit(&block->heartbeat_ns, now, memory_order_relaxed);
+    uint64_t now = busy_until_now(control, block);
     uint64_t put = atomic_load_explicit(&block->results_put, memory_order_relaxed);
     result_at(control, block, put)->published_ns = now;
     at_point(MH_POINT_RESULT_WRITTEN);

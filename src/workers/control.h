@@ -22,6 +22,7 @@
 #include "batch/leaf.h"
 
 #include <millhead/error.h>
+#include <stdbool.h>
 
 #define MH_LEAVES_MAX 64
 #define MH_TASK_PAYLOAD_BYTES ((size_t)64 * 1024)
@@ -46,6 +47,7 @@ typedef struct mh_task {
     uint32_t first;        /* offset in the batch of the first sample asked for */
     uint32_t count;        /* samples asked for */
     uint64_t sample;       /* position in the epoch of the first sample asked for */
+    uint64_t key;          /* of the epoch: what its samples' generators are seeded from */
     uint32_t flags;        /* enum mh_task_flags */
     uint32_t generation;   /* of the schema the slot was sized for; 0: none yet */
     uint64_t slot_offset;  /* in the pool's memory */
@@ -62,6 +64,8 @@ typedef enum mh_result_kind {
     MH_RESULT_GENERAL, /* pickled, with its buffers, in the worker's spill memory */
     MH_RESULT_ERROR,   /* a pickled exception, likewise */
     MH_RESULT_END,     /* nothing: the worker's stream of samples has ended */
+    MH_RESULT_PART,    /* of a batch on the board: pickled, about one run */
+    MH_RESULT_WHOLE,   /* of a batch on the board: all its samples are done, see marks */
 } mh_result_kind;
 
 typedef struct mh_result {
@@ -73,7 +77,7 @@ typedef struct mh_result {
     uint32_t samples;  /* in the batch: fewer than asked for at the end of a stream */
     uint32_t skipped;  /* samples that could not be loaded: left out of the batch, */
     uint32_t replaced; /* or others in their place */
-    uint32_t unused;
+    uint32_t marks;    /* MH_RESULT_WHOLE: enum mh_run_marks */
     uint64_t spill_offset;
     uint64_t spill_bytes;
     uint64_t state_offset; /* in the worker's spill memory, of a state beyond MH_STATE_BYTES */
@@ -108,11 +112,14 @@ typedef struct mh_worker_view {
 } mh_worker_view;
 
 typedef struct mh_control mh_control;
+typedef struct mh_board mh_board; /* board.h */
+typedef struct mh_run mh_run;
 
-/* The consumer's side. `depth` tasks and results fit into each worker's rings. Errors:
- * MH_ERR_INVALID (no worker, no depth), MH_ERR_NOMEM, MH_ERR_IO. */
+/* The consumer's side. `depth` tasks and results fit into each worker's rings, `posts` batches on
+ * the board (0: there is none). Errors: MH_ERR_INVALID (no worker, no depth), MH_ERR_NOMEM,
+ * MH_ERR_IO. */
 MH_MUST_CHECK mh_status mh_control_open(mh_control **out, uint32_t workers, uint32_t depth,
-                                        mh_error *err);
+                                        uint32_t posts, mh_error *err);
 
 /* Worker `worker`'s side of a block another process opened; the descriptor stays the caller's.
  * Errors: MH_ERR_CORRUPT for a block of another version or size, MH_ERR_INVALID, MH_ERR_NOMEM. */
@@ -123,6 +130,7 @@ void mh_control_close(mh_control *control);
 
 int mh_control_fd(const mh_control *control);
 uint32_t mh_control_workers(const mh_control *control);
+mh_board *mh_control_board(const mh_control *control); /* NULL where there is none */
 
 /* --- consumer --- */
 
@@ -130,6 +138,9 @@ uint32_t mh_control_workers(const mh_control *control);
 mh_task *mh_control_task_begin(mh_control *control, uint32_t worker);
 /* Makes the entry of task_begin visible and wakes the worker. */
 void mh_control_task_publish(mh_control *control, uint32_t worker);
+
+/* Opens an entry of the board (mh_board_publish) and wakes all workers that sleep. */
+void mh_control_post(mh_control *control, uint32_t entry, bool again);
 
 /* The oldest result of a worker, or NULL. It stays valid until result_done. */
 const mh_result *mh_control_result_peek(mh_control *control, uint32_t worker);
@@ -155,8 +166,19 @@ const mh_task *mh_control_task_wait(mh_control *control, uint64_t timeout_ns);
 void mh_control_task_done(mh_control *control);
 int mh_control_stopped(const mh_control *control);
 
-/* The entry for the next result. There is always room: a consumer never has more than `depth`
- * tasks with one worker. */
+/* Sleeps until it has claimed a run from the board or the consumer stops, at most timeout_ns; false
+ * when it has none. `sample_ns` as for mh_board_claim. */
+bool mh_control_run_wait(mh_control *control, uint64_t sample_ns, uint64_t timeout_ns, mh_run *out);
+
+/* The run is finished (mh_board_finish), whether or not there was a result to send. */
+void mh_control_run_done(mh_control *control);
+
+/* Whether there is room for a result. With tasks there always is: a consumer never has more than
+ * `depth` of them with one worker. With the board a consumer that is away may leave the ring full.
+ */
+bool mh_control_result_room(const mh_control *control);
+
+/* The entry for the next result; there must be room. */
 mh_result *mh_control_result_begin(mh_control *control);
 void mh_control_result_publish(mh_control *control);
 

@@ -16,7 +16,7 @@
 static inline mh_control *open_control(uint32_t workers, uint32_t depth)
 {
     mh_control *control = NULL;
-    assert_int_equal(mh_control_open(&control, workers, depth, NULL), MH_OK);
+    assert_int_equal(mh_control_open(&control, workers, depth, 0, NULL), MH_OK);
     return control;
 }
 

@@ -60,7 +60,7 @@ static void impossible_numbers_are_refused(void **state)
     static const uint32_t pairs[][2] = {{0, 1}, {1, 0}, {65537, 1}, {1, 65537}, {UINT32_MAX, 2}};
     for (size_t i = 0; i < COUNT(pairs); i++) {
         mh_control *control = NULL;
-        assert_int_equal(mh_control_open(&control, pairs[i][0], pairs[i][1], NULL), MH_ERR_INVALID);
+        assert_int_equal(mh_control_open(&control, pairs[i][0], pairs[i][1], 0, NULL), MH_ERR_INVALID);
         assert_null(control);
     }
 }
@@ -151,7 +151,7 @@ static void open_and_attach(void *argument)
     (void)argument;
     int open = open_descriptors();
     mh_control *consumer = NULL, *worker = NULL;
-    mh_status status = mh_control_open(&consumer, 2, 2, NULL);
+    mh_status status = mh_control_open(&consumer, 2, 2, 0, NULL);
     assert_true(status == MH_OK ? consumer != NULL : status == MH_ERR_NOMEM && !consumer);
     if (consumer) {
         status = mh_control_attach(&worker, mh_control_fd(consumer), 1, NULL);
