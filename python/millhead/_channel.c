@@ -4,6 +4,7 @@
  * A Channel remembers, for every task a worker has, the index it was asked for and the slot it was
  * granted. Results come back in the order of the tasks, worker by worker.
  */
+#include "_channel.h"
 #include "_module.h"
 #include "_spill.h"
 #include "base/alloc.h"
@@ -20,50 +21,6 @@
 /* Smaller leaves are copied to memory of torch's own: a tensor that is kept should not keep a slot.
  */
 #define ZERO_COPY_BYTES 65536u
-
-typedef struct task_note {
-    uint64_t position;
-    PyObject *index;
-    mh_slot *slot;       /* granted for the batch, or NULL */
-    PyObject *structure; /* the slot was granted for, and its generation */
-    uint32_t generation;
-    mh_slot *carrier; /* of an index too large for the ring, or NULL */
-} task_note;
-
-typedef struct channel_worker {
-    task_note *notes; /* number n at n % depth; [taken, put) are under way */
-    uint64_t put;
-    uint64_t taken;
-    uint32_t generation; /* of the schema it was sent last */
-    bool new_epoch;      /* its next task is the first of one */
-    mh_memory spill;
-    mh_event_ring *events;
-} channel_worker;
-
-typedef struct channel_object {
-    PyObject ob_base;
-    mh_control *control;
-    PyObject *pool;
-    PyObject *dumps; /* pickles an index that is not a list of ints */
-    mh_meter *meter;
-    mh_memory metrics;
-    channel_worker *workers;
-    uint32_t worker_count;
-    uint32_t depth;
-    /* the schema: what a batch looks like */
-    PyObject *structure;
-    PyObject *schema; /* structure, pickled */
-    uint32_t generation;
-    uint64_t copied_bytes;
-    uint64_t pickled_bytes;
-    uint64_t copied_out; /* batches copied because the user holds too many */
-    uint64_t skipped;    /* samples that could not be loaded, and the first one, in words */
-    uint64_t replaced;
-    char fault[MH_FAULT_BYTES];
-    uint32_t fork_generation;
-    int busy;         /* calls under way that use the memory: close waits for a later day */
-    mh_result result; /* the one being taken, out of the worker's reach; without its state */
-} channel_object;
 
 /* --- making and ending --- */
 
@@ -89,7 +46,12 @@ static mh_status channel_open(channel_object *self, mh_error *err)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for %u workers", self->worker_count);
     for (uint32_t w = 0; w < self->worker_count; w++)
         self->workers[w].spill.fd = -1;
-    MH_TRY(mh_control_open(&self->control, self->worker_count, self->depth, err));
+    if (self->post_count) {
+        self->posts = mh_calloc(self->post_count, sizeof *self->posts);
+        if (!self->posts)
+            return mh_fail(err, MH_ERR_NOMEM, "no memory for %u batches", self->post_count);
+    }
+    MH_TRY(mh_control_open(&self->control, self->worker_count, self->depth, self->post_count, err));
     MH_TRY(mh_memory_create(&self->metrics, "millhead-metrics", metrics_bytes, metrics_bytes, err));
     MH_TRY(mh_memory_grow(&self->metrics, metrics_bytes, err));
     for (uint32_t w = 0; w < self->worker_count; w++)
@@ -97,7 +59,7 @@ static mh_status channel_open(channel_object *self, mh_error *err)
     return MH_OK;
 }
 
-static void note_end(task_note *note)
+void mh_channel_note_end(task_note *note)
 {
     Py_CLEAR(note->index);
     Py_CLEAR(note->structure);
@@ -111,7 +73,7 @@ static void note_end(task_note *note)
 static void worker_forget(channel_object *self, channel_worker *worker)
 {
     while (worker->taken < worker->put)
-        note_end(&worker->notes[worker->taken++ % self->depth]);
+        mh_channel_note_end(&worker->notes[worker->taken++ % self->depth]);
 }
 
 static PyObject *channel_close(PyObject *object, PyObject *unused)
@@ -129,6 +91,9 @@ static PyObject *channel_close(PyObject *object, PyObject *unused)
     }
     mh_free(self->workers);
     self->workers = NULL;
+    mh_posts_end(self);
+    mh_free(self->posts);
+    self->posts = NULL;
     mh_memory_close(&self->metrics);
     mh_control_close(self->control);
     self->control = NULL;
@@ -139,17 +104,18 @@ static PyObject *channel_close(PyObject *object, PyObject *unused)
 
 static PyObject *channel_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"pool", "workers", "depth", "dumps", "meter", NULL};
+    static char *names[] = {"pool", "workers", "depth", "dumps", "meter", "posts", NULL};
     mh_module *module = PyType_GetModuleState(type);
     PyObject *pool;
     PyObject *dumps;
     PyObject *meter;
     unsigned workers;
     unsigned depth;
+    unsigned posts = 0;
     mh_error err;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!IIOO!:Channel", names,
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!IIOO!|I:Channel", names,
                                      module->pool_type, &pool, &workers, &depth, &dumps,
-                                     module->meter_type, &meter))
+                                     module->meter_type, &meter, &posts))
         return NULL;
     channel_object *self =
         (channel_object *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
@@ -162,6 +128,7 @@ static PyObject *channel_new(PyTypeObject *type, PyObject *arguments, PyObject *
     self->meter = (mh_meter *)Py_NewRef(meter);
     self->worker_count = workers;
     self->depth = depth;
+    self->post_count = posts;
     if (channel_open(self, &err) != MH_OK) {
         mh_raise(module, &err);
         Py_CLEAR(self);
@@ -198,8 +165,7 @@ static void channel_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* The worker of that number, or NULL with an exception: closed, or no such worker. */
-static channel_worker *worker_of(channel_object *self, unsigned number)
+channel_worker *mh_channel_worker(channel_object *self, unsigned number)
 {
     if (!self->workers || self->fork_generation != mh_fork_generation()) {
         PyErr_SetString(mh_module_of((PyObject *)self)->error,
@@ -255,7 +221,7 @@ static bool write_outside(channel_object *self, mh_task *task, task_note *note, 
     return true;
 }
 
-static bool write_payload(channel_object *self, mh_task *task, task_note *note)
+bool mh_channel_write(channel_object *self, mh_task *task, task_note *note)
 {
     const char *schema = task->schema_bytes ? PyBytes_AsString(self->schema) : NULL;
     size_t room =
@@ -286,6 +252,32 @@ static bool write_payload(channel_object *self, mh_task *task, task_note *note)
     return true;
 }
 
+void mh_channel_note(channel_object *self, task_note *note, uint64_t position, PyObject *index,
+                     bool slot)
+{
+    *note = (task_note){.position = position, .index = Py_NewRef(index)};
+    if (self->structure && slot)
+        note->slot = mh_pool_grant(mh_pool_of(self->pool));
+    if (note->slot) {
+        note->structure = Py_NewRef(self->structure);
+        note->generation = self->generation;
+    }
+}
+
+void mh_channel_fill(const channel_object *self, mh_task *task, const task_note *note,
+                     uint32_t samples, uint64_t sample)
+{
+    memset(task, 0, offsetof(mh_task, payload));
+    task->position = note->position;
+    task->count = samples;
+    task->sample = sample;
+    task->generation = self->generation;
+    if (note->slot) {
+        task->slot_offset = mh_slot_offset(note->slot);
+        task->slot_bytes = mh_slot_bytes(note->slot);
+    }
+}
+
 static PyObject *channel_put(PyObject *object, PyObject *arguments)
 {
     channel_object *self = (channel_object *)object;
@@ -298,7 +290,7 @@ static PyObject *channel_put(PyObject *object, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "IKOI|Kp:put", &number, &position, &index, &samples, &sample,
                           &wants_state))
         return NULL;
-    channel_worker *worker = worker_of(self, number);
+    channel_worker *worker = mh_channel_worker(self, number);
     if (!worker)
         return NULL;
     mh_task *task = mh_control_task_begin(self->control, number);
@@ -306,35 +298,21 @@ static PyObject *channel_put(PyObject *object, PyObject *arguments)
         return PyErr_Format(PyExc_RuntimeError, "worker %u already has %u batches", number,
                             self->depth);
     task_note *note = &worker->notes[worker->put % self->depth];
-    *note = (task_note){.position = position, .index = Py_NewRef(index)};
-    if (self->structure)
-        note->slot = mh_pool_grant(mh_pool_of(self->pool));
-    if (note->slot) {
-        note->structure = Py_NewRef(self->structure);
-        note->generation = self->generation;
-    }
-    memset(task, 0, offsetof(mh_task, payload));
-    task->position = position;
-    task->count = samples;
-    task->sample = sample;
-    task->generation = self->generation;
-    if (note->slot) {
-        task->slot_offset = mh_slot_offset(note->slot);
-        task->slot_bytes = mh_slot_bytes(note->slot);
-        if (worker->generation != self->generation) {
-            task->flags |= MH_TASK_SCHEMA;
-            task->schema_bytes = (uint32_t)PyBytes_Size(self->schema);
-        }
+    mh_channel_note(self, note, position, index, true);
+    mh_channel_fill(self, task, note, samples, sample);
+    if (note->slot && worker->generation != self->generation) {
+        task->flags |= MH_TASK_SCHEMA;
+        task->schema_bytes = (uint32_t)PyBytes_Size(self->schema);
     }
     if (worker->new_epoch)
         task->flags |= MH_TASK_EPOCH;
     if (wants_state)
         task->flags |= MH_TASK_STATE;
     self->busy++; /* pickling an index runs Python, and with it other threads */
-    bool written = write_payload(self, task, note);
+    bool written = mh_channel_write(self, task, note);
     self->busy--;
     if (!written) {
-        note_end(note);
+        mh_channel_note_end(note);
         return NULL;
     }
     worker->new_epoch = false;
@@ -363,31 +341,30 @@ static PyObject *leaf_in(channel_object *self, const mh_leaf *leaf, mh_slot *slo
 
 /* Tensors of their own for small leaves, tensors over the slot for large ones - unless the user
  * already holds so many that batches under way would find no slot: then all are copied. */
-static PyObject *batch_from_slot(channel_object *self, const mh_result *result,
-                                 const task_note *note)
+static PyObject *batch_from_slot(channel_object *self, const task_note *note, const mh_leaf *places,
+                                 uint32_t leaf_count)
 {
     mh_slot *slot = note->slot;
     PyObject *leaves[MH_LEAVES_MAX] = {NULL};
     uint32_t large = 0;
     uint32_t made = 0;
     PyObject *batch = NULL;
-    for (uint32_t i = 0; i < result->leaf_count; i++)
-        large += result->leaves[i].bytes >= ZERO_COPY_BYTES;
-    uint32_t under_way = self->worker_count * self->depth;
+    for (uint32_t i = 0; i < leaf_count; i++)
+        large += places[i].bytes >= ZERO_COPY_BYTES;
+    uint32_t under_way = self->posts ? self->post_count : self->worker_count * self->depth;
     bool hold = large && mh_pool_unheld(mh_pool_of(self->pool)) > under_way;
     self->copied_out += large && !hold;
     if (hold) /* one reference more keeps the slot until all tensors are made */
         mh_slot_hold(slot, large + 1);
-    while (made < result->leaf_count) {
-        const mh_leaf *leaf = &result->leaves[made];
+    while (made < leaf_count) {
+        const mh_leaf *leaf = &places[made];
         leaves[made] = leaf_in(self, leaf, slot, hold);
         large -= hold && leaf->bytes >= ZERO_COPY_BYTES; /* its reference is spent either way */
         if (!leaves[made++])
             break;
     }
     if (made == 0 || leaves[made - 1])
-        batch = mh_tree_build(mh_module_of((PyObject *)self), note->structure, leaves,
-                              result->leaf_count);
+        batch = mh_tree_build(mh_module_of((PyObject *)self), note->structure, leaves, leaf_count);
     for (uint32_t i = 0; i < made; i++)
         Py_XDECREF(leaves[i]);
     if (hold)
@@ -398,20 +375,20 @@ static PyObject *batch_from_slot(channel_object *self, const mh_result *result,
     return batch;
 }
 
-/* A worker's result is another process's word: checked before it is used. */
-static bool result_sound(const mh_result *result, const task_note *note, mh_error *err)
+PyObject *mh_channel_batch(channel_object *self, task_note *note, const mh_leaf *leaves,
+                           uint32_t leaf_count)
 {
-    if (!note->slot || result->generation != note->generation)
-        mh_fail(err, MH_ERR_CORRUPT, "a result in a slot that was not granted");
-    else if (result->leaf_count > MH_LEAVES_MAX)
-        mh_fail(err, MH_ERR_CORRUPT, "a result with %u leaves", result->leaf_count);
-    else {
-        for (uint32_t i = 0; i < result->leaf_count; i++)
-            if (mh_leaf_check(&result->leaves[i], mh_slot_bytes(note->slot), err) != MH_OK)
-                return false;
-        return true;
+    mh_error err;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < leaf_count; i++) {
+        if (mh_leaf_check(&leaves[i], mh_slot_bytes(note->slot), &err) != MH_OK)
+            return mh_raise(mh_module_of((PyObject *)self), &err);
+        bytes += leaves[i].bytes;
     }
-    return false;
+    self->copied_bytes += bytes; /* into the slot */
+    PyObject *batch = batch_from_slot(self, note, leaves, leaf_count);
+    note->slot = NULL; /* held by its tensors, or free again */
+    return batch;
 }
 
 static PyObject *piece_in(channel_object *self, const mh_piece *piece, const uint8_t *data)
@@ -464,8 +441,7 @@ static PyObject *state_in(channel_object *self, unsigned number, const mh_result
     return state;
 }
 
-/* The pieces of a pickled batch, each in memory of its own. */
-static PyObject *pieces_in(channel_object *self, channel_worker *worker, const mh_result *result)
+PyObject *mh_channel_pieces(channel_object *self, channel_worker *worker, const mh_result *result)
 {
     uint64_t begin = result->spill_offset;
     uint64_t room = result->spill_bytes;
@@ -508,23 +484,35 @@ static PyObject *index_of_sample(PyObject *index, uint32_t offset)
     return Py_NewRef(index);
 }
 
-/* Gives the meter what the worker said about slow samples; their indices are still known here. */
-static void events_in(channel_object *self, channel_worker *worker, unsigned number)
+/* The note of a task that the worker has in hand, or NULL. */
+static const task_note *note_of(const channel_object *self, const channel_worker *worker,
+                                uint64_t position)
+{
+    if (self->posts) {
+        const post_note *post = mh_post_find(self, position);
+        return post ? &post->task : NULL;
+    }
+    for (uint64_t n = worker->taken; n < worker->put; n++)
+        if (worker->notes[n % self->depth].position == position)
+            return &worker->notes[n % self->depth];
+    return NULL;
+}
+
+/* The indices of slow samples are still known here. */
+void mh_channel_events(channel_object *self, unsigned number)
 {
     mh_event events[64];
     uint32_t count;
+    const channel_worker *worker = &self->workers[number];
     while ((count = mh_event_ring_drain(worker->events, events, 64)) > 0) {
         for (uint32_t i = 0; i < count; i++) {
-            if (events[i].kind != MH_EVENT_SAMPLE)
+            const task_note *note =
+                events[i].kind == MH_EVENT_SAMPLE ? note_of(self, worker, events[i].batch) : NULL;
+            if (!note)
                 continue;
-            for (uint64_t n = worker->taken; n < worker->put; n++) {
-                const task_note *note = &worker->notes[n % self->depth];
-                if (note->position != events[i].batch)
-                    continue;
-                PyObject *index = index_of_sample(note->index, events[i].value);
-                mh_meter_offer(self->meter, events[i].duration_ns, index, (int)number);
-                Py_DECREF(index);
-            }
+            PyObject *index = index_of_sample(note->index, events[i].value);
+            mh_meter_offer(self->meter, events[i].duration_ns, index, (int)number);
+            Py_DECREF(index);
         }
     }
 }
@@ -558,14 +546,10 @@ static void faults_in(channel_object *self, const mh_result *result, const mh_re
 
 static PyObject *slot_in(channel_object *self, const mh_result *result, task_note *note)
 {
-    mh_error err;
-    if (!result_sound(result, note, &err))
-        return mh_raise(mh_module_of((PyObject *)self), &err);
-    for (uint32_t i = 0; i < result->leaf_count; i++)
-        self->copied_bytes += result->leaves[i].bytes;
-    PyObject *batch = batch_from_slot(self, result, note);
-    note->slot = NULL; /* held by its tensors, or free again */
-    return batch;
+    if (!note->slot || result->generation != note->generation || result->leaf_count > MH_LEAVES_MAX)
+        return PyErr_Format(mh_module_of((PyObject *)self)->error,
+                            "a result in a slot that was not granted");
+    return mh_channel_batch(self, note, result->leaves, result->leaf_count);
 }
 
 static PyObject *payload_in(channel_object *self, unsigned number, const mh_result *result,
@@ -582,7 +566,7 @@ static PyObject *payload_in(channel_object *self, unsigned number, const mh_resu
         return slot_in(self, result, note);
     case MH_RESULT_GENERAL:
     case MH_RESULT_ERROR:
-        pieces = pieces_in(self, &self->workers[number], result);
+        pieces = mh_channel_pieces(self, &self->workers[number], result);
         mh_control_spill_done(self->control, number);
         return pieces;
     case MH_RESULT_END:
@@ -619,7 +603,7 @@ static PyObject *result_in(channel_object *self, unsigned number, const mh_resul
     if (result->skipped || result->replaced)
         faults_in(self, result, shared);
     channel_worker *worker = &self->workers[number];
-    events_in(self, worker, number);
+    mh_channel_events(self, number);
     task_note *note = &worker->notes[worker->taken % self->depth];
     PyObject *state = state_in(self, number, shared);
     PyObject *payload = state ? payload_in(self, number, result, note) : NULL;
@@ -628,7 +612,7 @@ static PyObject *result_in(channel_object *self, unsigned number, const mh_resul
                           : lost_batch();
     Py_XDECREF(state);
     worker->taken++;
-    note_end(note);
+    mh_channel_note_end(note);
     mh_control_result_done(self->control, number);
     return taken;
 }
@@ -640,7 +624,7 @@ static PyObject *channel_take(PyObject *object, PyObject *arguments)
     unsigned long long timeout_ns;
     if (!PyArg_ParseTuple(arguments, "IK:take", &number, &timeout_ns))
         return NULL;
-    channel_worker *worker = worker_of(self, number);
+    channel_worker *worker = mh_channel_worker(self, number);
     if (!worker)
         return NULL;
     if (worker->taken == worker->put)
@@ -719,15 +703,14 @@ static PyObject *channel_view(PyObject *object, PyObject *argument)
                                          "collating", "sending", "left"};
     channel_object *self = (channel_object *)object;
     unsigned number = (unsigned)PyLong_AsUnsignedLong(argument);
-    channel_worker *worker = PyErr_Occurred() ? NULL : worker_of(self, number);
+    channel_worker *worker = PyErr_Occurred() ? NULL : mh_channel_worker(self, number);
     if (!worker)
         return NULL;
     mh_worker_view view;
     mh_control_view(self->control, number, &view);
-    PyObject *index = Py_None;
-    for (uint64_t n = worker->taken; n < worker->put; n++)
-        if (worker->notes[n % self->depth].position == view.position)
-            index = worker->notes[n % self->depth].index;
+    bool at_work = view.state >= MH_WORKER_FETCHING && view.state <= MH_WORKER_SENDING;
+    const task_note *note = at_work || !self->posts ? note_of(self, worker, view.position) : NULL;
+    PyObject *index = note ? note->index : Py_None;
     return Py_BuildValue("{s:s,s:i,s:K,s:I,s:O,s:K,s:I}", "state", states[view.state], "pid",
                          view.pid, "position", (unsigned long long)view.position, "offset",
                          view.offset, "index", index, "busy_ns", (unsigned long long)view.busy_ns,
@@ -738,7 +721,7 @@ static PyObject *channel_ready(PyObject *object, PyObject *arguments)
 {
     channel_object *self = (channel_object *)object;
     unsigned long long timeout_ns;
-    if (!PyArg_ParseTuple(arguments, "K:ready", &timeout_ns) || !worker_of(self, 0))
+    if (!PyArg_ParseTuple(arguments, "K:ready", &timeout_ns) || !mh_channel_worker(self, 0))
         return NULL;
     if (!self->meter->wait_began_ns)
         self->meter->wait_began_ns = mh_clock_ns();
@@ -766,7 +749,7 @@ static PyObject *channel_fds(PyObject *object, PyObject *argument)
 {
     channel_object *self = (channel_object *)object;
     unsigned number = (unsigned)PyLong_AsUnsignedLong(argument);
-    channel_worker *worker = PyErr_Occurred() ? NULL : worker_of(self, number);
+    channel_worker *worker = PyErr_Occurred() ? NULL : mh_channel_worker(self, number);
     if (!worker)
         return NULL;
     return Py_BuildValue("(iiii)", mh_control_fd(self->control), mh_pool_fd(mh_pool_of(self->pool)),
@@ -777,7 +760,7 @@ static PyObject *channel_maps(PyObject *object, PyObject *argument)
 {
     channel_object *self = (channel_object *)object;
     unsigned number = (unsigned)PyLong_AsUnsignedLong(argument);
-    channel_worker *worker = PyErr_Occurred() ? NULL : worker_of(self, number);
+    channel_worker *worker = PyErr_Occurred() ? NULL : mh_channel_worker(self, number);
     if (!worker)
         return NULL;
     return Py_BuildValue("(KK)", (unsigned long long)mh_pool_map_bytes(mh_pool_of(self->pool)),
@@ -788,7 +771,7 @@ static PyObject *channel_new_epoch(PyObject *object, PyObject *unused)
 {
     (void)unused;
     channel_object *self = (channel_object *)object;
-    if (!worker_of(self, 0))
+    if (!mh_channel_worker(self, 0))
         return NULL;
     for (uint32_t w = 0; w < self->worker_count; w++)
         self->workers[w].new_epoch = true;
@@ -832,6 +815,12 @@ static PyMethodDef channel_methods[] = {
     {"take", channel_take, METH_VARARGS,
      "take(worker, timeout_ns): (kind, batch or pieces or the exception it is LOST to, samples, "
      "state or None) of its oldest task, or None."},
+    {"post", mh_channel_post, METH_VARARGS,
+     "post(position, index, samples, sample, key, slot, again): put a batch on the board."},
+    {"receive", mh_channel_receive, METH_O,
+     "(position, PART, pieces) or (position, WHOLE, marks): the worker's oldest result, or None."},
+    {"build", mh_channel_build, METH_O, "A whole batch of the board, from its slot."},
+    {"drop", mh_channel_drop, METH_O, "Forget a whole batch of the board."},
     {"ready", channel_ready, METH_VARARGS,
      "ready(timeout_ns): the number of a worker that has a result, or None."},
     {"measure", channel_measure, METH_O,
@@ -853,7 +842,7 @@ static PyMethodDef channel_methods[] = {
 };
 
 static PyType_Slot channel_slots[] = {
-    {Py_tp_doc, "Channel(pool, workers, depth, dumps, meter): the consumer's end."},
+    {Py_tp_doc, "Channel(pool, workers, depth, dumps, meter, posts): the consumer's end."},
     {Py_tp_new, channel_new},
     {Py_tp_dealloc, channel_dealloc},
     {Py_tp_traverse, channel_traverse},

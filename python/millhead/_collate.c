@@ -16,6 +16,10 @@
 
 typedef PyObject *const *items;
 
+/* What rows were made of, in mh_leaf.origin: a batch whose runs differ in it is torch's to collate.
+ */
+enum { FROM_NUMBERS = 1, FROM_TENSORS, FROM_ARRAYS, FROM_SCALARS };
+
 static PyObject *collate(mh_sink *sink, items samples, Py_ssize_t count);
 
 static PyObject *decline(mh_sink *sink)
@@ -59,12 +63,22 @@ PyObject *mh_leaf_memory(mh_sink *sink, mh_leaf *leaf, uint8_t **out_data)
         sink->copied_bytes += leaf->bytes;
         return tensor;
     }
+    mh_leaf whole = *leaf;
+    if (sink->rows)
+        whole.shape[0] = sink->rows;
     if (sink->leaf_count == MH_LEAVES_MAX ||
-        mh_leaf_place(leaf, &sink->end, sink->slot_bytes, &err) != MH_OK)
+        mh_leaf_place(&whole, &sink->end, sink->slot_bytes, &err) != MH_OK)
         return decline(sink);
-    sink->leaves[sink->leaf_count++] = *leaf;
+    sink->leaves[sink->leaf_count++] = whole;
+    leaf->offset = whole.offset;
+    leaf->bytes = whole.bytes;
+    *out_data = sink->slot + whole.offset;
+    if (sink->rows) {
+        uint64_t row_bytes = whole.bytes / sink->rows;
+        leaf->bytes = row_bytes * (uint64_t)leaf->shape[0];
+        *out_data += row_bytes * sink->first;
+    }
     sink->copied_bytes += leaf->bytes;
-    *out_data = sink->slot + leaf->offset;
     return Py_NewRef(Py_None);
 }
 
@@ -74,7 +88,8 @@ static PyObject *collate_numbers(mh_sink *sink, items samples, Py_ssize_t count)
 {
     uint8_t *data;
     PyTypeObject *type = Py_TYPE(samples[0]);
-    mh_leaf leaf = {.dims = 1, .shape = {count}, .type_code = 0, .type_bits = 64};
+    mh_leaf leaf = {
+        .dims = 1, .shape = {count}, .type_code = 0, .type_bits = 64, .origin = FROM_NUMBERS};
     if (type == &PyBool_Type)
         leaf.type_code = 6, leaf.type_bits = 8;
     else if (type == &PyFloat_Type)
@@ -139,6 +154,25 @@ static PyObject *stack_into_new(mh_sink *sink, items samples, Py_ssize_t count,
     return stacked ? stacked : decline(sink);
 }
 
+/* Whether all tensors are as the first, and nothing but their numbers. */
+static bool all_uniform(const mh_module *module, items samples, Py_ssize_t count,
+                        const mh_dl_tensor *first)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        mh_dl_tensor view;
+        if (!mh_tensor_read(module, samples[i], &view) ||
+            !mh_tensor_is_plain(module, samples[i], &view) ||
+            view.device_type != first->device_type || view.type_code != first->type_code ||
+            view.type_bits != first->type_bits || view.type_lanes != first->type_lanes ||
+            view.ndim != first->ndim)
+            return false;
+        for (int d = 0; d < view.ndim; d++)
+            if (view.shape[d] != first->shape[d])
+                return false;
+    }
+    return true;
+}
+
 /* torch.stack does the copying: it knows conjugate and negative views, strides, mixed types and
  * gradients, and with out= it does in our slot exactly what torch's workers do in shared memory. */
 static PyObject *collate_tensors(mh_sink *sink, items samples, Py_ssize_t count)
@@ -152,7 +186,10 @@ static PyObject *collate_tensors(mh_sink *sink, items samples, Py_ssize_t count)
         return decline(sink);
     if (!view.data && sink->in_worker)
         return decline(sink); /* without elements, or without memory: torch knows which */
-    mh_leaf leaf = {.type_code = view.type_code,
+    if (sink->uniform && !all_uniform(module, samples, count, &view))
+        return decline(sink);
+    mh_leaf leaf = {.origin = FROM_TENSORS,
+                    .type_code = view.type_code,
                     .type_bits = view.type_bits,
                     .dims = (uint16_t)(view.ndim + 1),
                     .shape = {count}};
@@ -276,6 +313,7 @@ static PyObject *collate_buffers(mh_sink *sink, items samples, Py_ssize_t count)
     if (!Py_IS_TYPE(samples[0], array_type) &&
         (view.ndim > 0 || (leaf.type_code == 1 && leaf.type_bits == 64)))
         known = false;
+    leaf.origin = Py_IS_TYPE(samples[0], array_type) ? FROM_ARRAYS : FROM_SCALARS;
     leaf.dims = (uint16_t)(view.ndim + 1);
     for (int i = 0; known && i < view.ndim; i++)
         leaf.shape[i + 1] = view.shape[i];

@@ -7,7 +7,7 @@
 #include "sys/memory.h"
 #include "sys/process.h"
 #include "sys/stopwatch.h"
-#include "workers/control.h"
+#include "workers/board.h"
 
 #include <millhead/millhead.h>
 #include <string.h>
@@ -282,6 +282,21 @@ static PyObject *core_collate_in_worker(PyObject *self, PyObject *samples)
     return batch;
 }
 
+static PyObject *core_collate_uniform(PyObject *self, PyObject *samples)
+{
+    mh_sink sink = {.module = PyModule_GetState(self), .in_worker = true, .uniform = true};
+    PyObject *batch = mh_collate(&sink, samples);
+    if (!batch && sink.declined && !PyErr_Occurred())
+        Py_RETURN_NOTIMPLEMENTED;
+    return batch;
+}
+
+static PyObject *core_collate_untouched(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(mh_collate_untouched(PyModule_GetState(self)));
+}
+
 static PyObject *core_gather(PyObject *self, PyObject *arguments)
 {
     mh_sink sink = {.module = PyModule_GetState(self)};
@@ -437,6 +452,10 @@ static PyMethodDef core_functions[] = {
      "default_collate of a list of samples, or NotImplemented where torch must do it."},
     {"collate_in_worker", core_collate_in_worker, METH_O,
      "The same as torch's collates in a worker, where tensors take the first one's type."},
+    {"collate_uniform", core_collate_uniform, METH_O,
+     "The same where all samples agree in type and shape; NotImplemented where they do not."},
+    {"collate_untouched", core_collate_untouched, METH_NOARGS,
+     "Whether nobody extended torch's table of collate functions."},
     {"load", (PyCFunction)(void (*)(void))core_load, METH_FASTCALL,
      "load(sampler, dataset, index_out, samples, meter): the next batch, or NotImplemented where "
      "the caller must fetch or collate."},
@@ -481,7 +500,11 @@ static int core_exec(PyObject *self)
         PyModule_AddIntConstant(self, "SLOT", MH_RESULT_SLOT) < 0 ||
         PyModule_AddIntConstant(self, "GENERAL", MH_RESULT_GENERAL) < 0 ||
         PyModule_AddIntConstant(self, "ERROR", MH_RESULT_ERROR) < 0 ||
-        PyModule_AddIntConstant(self, "END", MH_RESULT_END) < 0)
+        PyModule_AddIntConstant(self, "END", MH_RESULT_END) < 0 ||
+        PyModule_AddIntConstant(self, "PART", MH_RESULT_PART) < 0 ||
+        PyModule_AddIntConstant(self, "WHOLE", MH_RESULT_WHOLE) < 0 ||
+        PyModule_AddIntConstant(self, "APART", MH_RUN_APART) < 0 ||
+        PyModule_AddIntConstant(self, "UNLIKE", MH_RUN_UNLIKE) < 0)
         return -1;
     module->pool_type = add_type(self, &mh_pool_spec);
     module->meter_type = add_type(self, &mh_meter_spec);

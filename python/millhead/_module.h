@@ -136,6 +136,11 @@ typedef struct mh_sink {
     bool declined; /* not for us: let torch's own code do it */
     bool
         in_worker; /* tensors are stacked into one of the first one's type, as in torch's workers */
+    bool uniform;  /* tensors agree in type and shape and are plain, as from run to run they must */
+    /* With a slot, where the samples are only a run of the batch's: they are rows first ... of
+     * `rows`. 0: they are the whole batch. */
+    uint32_t first;
+    uint32_t rows;
     /* set by mh_collate: the list the samples came in, and what it holds */
     PyObject *list;
     PyObject *const *items;

@@ -1,46 +1,17 @@
 /* _station.c - a worker's end: tasks in, batches out
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "_module.h"
+#include "_station.h"
 #include "_spill.h"
 #include "base/error.h"
-#include "metrics/events.h"
-#include "sys/memory.h"
 #include "sys/process.h"
 #include "sys/stopwatch.h"
-#include "workers/control.h"
-#include "workers/spill.h"
 
 #include <string.h>
-
-/* How long one sleep for a task lasts before Python gets a look at signals. */
-#define SLICE_NS UINT64_C(1000000000)
 
 /* Batches from one look at the number of threads to the next; the first ones are all looked at. */
 #define LOOK_EVERY 16
 #define OWN_THREADS 1
-
-typedef struct station_object {
-    PyObject ob_base;
-    mh_control *control;
-    mh_spill *spill;
-    mh_memory pool;
-    mh_memory metrics;
-    mh_event_ring *events;
-    PyObject *loads; /* unpickles an index or a schema */
-    PyObject *structure;
-    uint32_t generation;
-    mh_task task; /* the one in hand, without its payload */
-    uint64_t fetch_ns;
-    uint32_t offset;  /* of the sample being fetched */
-    uint32_t samples; /* in the batch */
-    PyObject *state;  /* bytes for the next result to bring, or NULL */
-    uint64_t state_offset;
-    uint64_t batches; /* sent */
-    uint32_t skipped; /* of it, see mh_result */
-    uint32_t replaced;
-    char fault[MH_FAULT_BYTES];
-} station_object;
 
 static mh_status station_attach(station_object *self, const int *fds,
                                 const unsigned long long *maps, unsigned worker, unsigned depth,
@@ -101,10 +72,8 @@ static void station_dealloc(PyObject *object)
 
 /* --- tasks in --- */
 
-static PyObject *ints_to_list(const uint8_t *data, uint32_t bytes)
+PyObject *mh_station_ints(const int64_t *numbers, Py_ssize_t count)
 {
-    const int64_t *numbers = (const int64_t *)(const void *)data;
-    Py_ssize_t count = bytes / (Py_ssize_t)sizeof *numbers;
     PyObject *list = PyList_New(count);
     for (Py_ssize_t i = 0; list && i < count; i++) {
         PyObject *number = PyLong_FromLongLong(numbers[i]);
@@ -114,7 +83,7 @@ static PyObject *ints_to_list(const uint8_t *data, uint32_t bytes)
     return list;
 }
 
-static PyObject *unpickle(station_object *self, const uint8_t *data, uint32_t bytes)
+PyObject *mh_station_unpickle(station_object *self, const uint8_t *data, uint32_t bytes)
 {
     PyObject *view = PyBytes_FromStringAndSize((const char *)data, bytes);
     PyObject *value = view ? PyObject_CallFunctionObjArgs(self->loads, view, NULL) : NULL;
@@ -131,30 +100,46 @@ static bool pool_has(station_object *self, uint64_t offset, uint64_t bytes)
     return offset <= pool->size_bytes && bytes <= pool->size_bytes - offset;
 }
 
-static PyObject *task_in(station_object *self, const mh_task *task)
+const uint8_t *mh_station_take(station_object *self, const mh_task *task)
 {
-    const uint8_t *payload = task->payload;
+    PyObject *error = mh_module_of((PyObject *)self)->error;
     uint64_t bytes = (uint64_t)task->index_bytes + task->schema_bytes;
     memcpy(&self->task, task, offsetof(mh_task, payload));
-    if (task->flags & MH_TASK_OUTSIDE) {
-        if (!pool_has(self, task->outside, bytes))
-            return PyErr_Format(mh_module_of((PyObject *)self)->error,
-                                "a task beyond the shared memory");
-        payload = self->pool.base + task->outside;
-    } else if (bytes > sizeof task->payload) {
-        return PyErr_Format(mh_module_of((PyObject *)self)->error, "a task that is too large");
-    }
     if (task->slot_bytes && !pool_has(self, task->slot_offset, task->slot_bytes))
         self->task.slot_bytes = 0;
-    if (task->flags & MH_TASK_SCHEMA) {
-        PyObject *structure = unpickle(self, payload + task->index_bytes, task->schema_bytes);
-        Py_XDECREF(self->structure);
-        self->structure = structure;
-        self->generation = structure ? task->generation : 0;
-        PyErr_Clear(); /* a schema this process cannot read: its batches take the general path */
+    if (task->flags & MH_TASK_OUTSIDE) {
+        if (pool_has(self, task->outside, bytes))
+            return self->pool.base + task->outside;
+        PyErr_SetString(error, "a task beyond the shared memory");
+        return NULL;
     }
-    return task->flags & MH_TASK_INTS ? ints_to_list(payload, task->index_bytes)
-                                      : unpickle(self, payload, task->index_bytes);
+    if (bytes <= sizeof task->payload)
+        return task->payload;
+    PyErr_SetString(error, "a task that is too large");
+    return NULL;
+}
+
+void mh_station_learn(station_object *self, const mh_task *task, const uint8_t *payload)
+{
+    PyObject *structure =
+        mh_station_unpickle(self, payload + task->index_bytes, task->schema_bytes);
+    Py_XDECREF(self->structure);
+    self->structure = structure;
+    self->generation = structure ? task->generation : 0;
+    PyErr_Clear(); /* a schema this process cannot read: its batches take the general path */
+}
+
+static PyObject *task_in(station_object *self, const mh_task *task)
+{
+    const uint8_t *payload = mh_station_take(self, task);
+    if (!payload)
+        return NULL;
+    if (task->flags & MH_TASK_SCHEMA)
+        mh_station_learn(self, task, payload);
+    if (task->flags & MH_TASK_INTS)
+        return mh_station_ints((const int64_t *)(const void *)payload,
+                               (Py_ssize_t)(task->index_bytes / sizeof(int64_t)));
+    return mh_station_unpickle(self, payload, task->index_bytes);
 }
 
 static PyObject *station_next(PyObject *object, PyObject *unused)
@@ -163,7 +148,7 @@ static PyObject *station_next(PyObject *object, PyObject *unused)
     station_object *self = (station_object *)object;
     const mh_task *task = NULL;
     while (!task) {
-        Py_BEGIN_ALLOW_THREADS task = mh_control_task_wait(self->control, SLICE_NS);
+        Py_BEGIN_ALLOW_THREADS task = mh_control_task_wait(self->control, MH_STATION_SLICE_NS);
         Py_END_ALLOW_THREADS if (PyErr_CheckSignals() < 0) return NULL;
         if (mh_control_stopped(self->control)) {
             mh_control_set_state(self->control, MH_WORKER_LEFT);
@@ -298,7 +283,7 @@ static PyObject *station_faults(PyObject *object, PyObject *arguments)
 
 /* --- batches out --- */
 
-static bool slot_ready(const station_object *self)
+bool mh_station_has_slot(const station_object *self)
 {
     return self->task.slot_bytes && self->structure && self->generation == self->task.generation;
 }
@@ -352,7 +337,8 @@ static void tell_threads(station_object *self)
         mh_control_set_threads(self->control, (uint32_t)threads);
 }
 
-static void publish(station_object *self, mh_result *result, mh_result_kind kind, uint64_t began)
+void mh_station_publish(station_object *self, mh_result *result, mh_result_kind kind,
+                        uint64_t began_ns)
 {
     result->position = self->task.position;
     result->kind = kind;
@@ -364,21 +350,23 @@ static void publish(station_object *self, mh_result *result, mh_result_kind kind
     if (self->skipped || self->replaced)
         memcpy(result->fault, self->fault, sizeof result->fault);
     result->fetch_ns = self->fetch_ns;
-    result->collate_ns = mh_clock_ns() - began;
-    mh_event_ring_put(self->events, kind == MH_RESULT_SLOT ? MH_EVENT_COLLATE : MH_EVENT_SEND,
-                      result->position, (uint32_t)result->pickled_bytes, began, result->collate_ns);
+    result->collate_ns = mh_clock_ns() - began_ns;
+    mh_event_ring_put(
+        self->events,
+        kind == MH_RESULT_SLOT || kind == MH_RESULT_WHOLE ? MH_EVENT_COLLATE : MH_EVENT_SEND,
+        result->position, (uint32_t)result->pickled_bytes, began_ns, result->collate_ns);
     tell_threads(self);
     mh_control_result_publish(self->control);
-    if (kind == MH_RESULT_SLOT)
+    if (kind == MH_RESULT_SLOT || kind == MH_RESULT_WHOLE)
         mh_spill_trim(self->spill, mh_control_spill_read(self->control));
 }
 
-static mh_sink slot_sink(station_object *self, mh_result *result)
+mh_sink mh_station_sink(station_object *self, mh_leaf *leaves)
 {
     return (mh_sink){.module = mh_module_of((PyObject *)self),
                      .slot = self->pool.base + self->task.slot_offset,
                      .slot_bytes = self->task.slot_bytes,
-                     .leaves = result->leaves};
+                     .leaves = leaves};
 }
 
 /* Publishes what the sink holds if its structure is the one agreed on. */
@@ -392,7 +380,7 @@ static PyObject *sink_out(station_object *self, mh_result *result, mh_sink *sink
     if (same) {
         result->leaf_count = sink->leaf_count;
         result->pickled_bytes = 0;
-        publish(self, result, MH_RESULT_SLOT, began);
+        mh_station_publish(self, result, MH_RESULT_SLOT, began);
     }
     return PyBool_FromLong(same);
 }
@@ -400,12 +388,12 @@ static PyObject *sink_out(station_object *self, mh_result *result, mh_sink *sink
 static PyObject *station_collate(PyObject *object, PyObject *samples)
 {
     station_object *self = (station_object *)object;
-    if (!slot_ready(self) || !PyList_Check(samples))
+    if (!mh_station_has_slot(self) || !PyList_Check(samples))
         Py_RETURN_FALSE;
     uint64_t began = mh_clock_ns();
     mh_control_set_state(self->control, MH_WORKER_COLLATING);
     mh_result *result = mh_control_result_begin(self->control);
-    mh_sink sink = slot_sink(self, result);
+    mh_sink sink = mh_station_sink(self, result->leaves);
     PyObject *structure = mh_collate(&sink, samples);
     if (structure)
         return sink_out(self, result, &sink, structure, began);
@@ -421,12 +409,12 @@ static PyObject *station_gather(PyObject *object, PyObject *arguments)
     PyObject *indices;
     if (!PyArg_ParseTuple(arguments, "OO!:gather", &columns, &PyList_Type, &indices))
         return NULL;
-    if (!slot_ready(self))
+    if (!mh_station_has_slot(self))
         Py_RETURN_FALSE;
     uint64_t began = mh_clock_ns();
     mh_control_set_state(self->control, MH_WORKER_COLLATING);
     mh_result *result = mh_control_result_begin(self->control);
-    mh_sink sink = slot_sink(self, result);
+    mh_sink sink = mh_station_sink(self, result->leaves);
     PyObject *structure = mh_gather(&sink, columns, indices);
     if (structure)
         return sink_out(self, result, &sink, structure, began);
@@ -470,12 +458,12 @@ static bool leaf_into_slot(void *context, const mh_dl_tensor *view)
 static PyObject *station_send_batch(PyObject *object, PyObject *batch)
 {
     station_object *self = (station_object *)object;
-    if (!slot_ready(self))
+    if (!mh_station_has_slot(self))
         Py_RETURN_FALSE;
     uint64_t began = mh_clock_ns();
     mh_control_set_state(self->control, MH_WORKER_SENDING);
     mh_result *result = mh_control_result_begin(self->control);
-    mh_sink sink = slot_sink(self, result);
+    mh_sink sink = mh_station_sink(self, result->leaves);
     PyObject *structure = mh_tree_flatten(mh_module_of(object), batch, leaf_into_slot, &sink);
     if (structure)
         return sink_out(self, result, &sink, structure, began);
@@ -539,34 +527,43 @@ static bool pieces_write(station_object *self, mh_result *result, const piece_vi
     return true;
 }
 
-static PyObject *station_send(PyObject *object, PyObject *arguments)
+bool mh_station_send(station_object *self, PyObject *pieces, mh_result_kind kind)
 {
-    station_object *self = (station_object *)object;
-    int is_error;
-    PyObject *pieces;
-    if (!PyArg_ParseTuple(arguments, "pO!:send", &is_error, &PyList_Type, &pieces))
-        return NULL;
+    const mh_module *module = mh_module_of((PyObject *)self);
     uint64_t began = mh_clock_ns();
     uint64_t count = (uint64_t)PyList_Size(pieces);
-    if (count == 0)
-        return PyErr_Format(PyExc_ValueError, "nothing to send");
+    if (count == 0) {
+        PyErr_SetString(PyExc_ValueError, "nothing to send");
+        return false;
+    }
     mh_control_set_state(self->control, MH_WORKER_SENDING);
     mh_result *result = mh_control_result_begin(self->control);
     piece_view *views = PyMem_Calloc((size_t)count, sizeof *views);
-    if (!views)
-        return PyErr_NoMemory();
+    if (!views) {
+        PyErr_NoMemory();
+        return false;
+    }
     bool good = true;
     for (uint64_t i = 0; good && i < count; i++)
-        good = piece_open(mh_module_of(object), PyList_GetItem(pieces, (Py_ssize_t)i), i == 0,
-                          &views[i]);
+        good = piece_open(module, PyList_GetItem(pieces, (Py_ssize_t)i), i == 0, &views[i]);
     good = good && pieces_write(self, result, views, count);
     for (uint64_t i = 0; i < count; i++)
         if (views[i].has_buffer)
             PyBuffer_Release(&views[i].buffer);
     PyMem_Free(views);
-    if (!good)
+    if (good)
+        mh_station_publish(self, result, kind, began);
+    return good;
+}
+
+static PyObject *station_send(PyObject *object, PyObject *arguments)
+{
+    int is_error;
+    PyObject *pieces;
+    if (!PyArg_ParseTuple(arguments, "pO!:send", &is_error, &PyList_Type, &pieces) ||
+        !mh_station_send((station_object *)object, pieces,
+                         is_error ? MH_RESULT_ERROR : MH_RESULT_GENERAL))
         return NULL;
-    publish(self, result, is_error ? MH_RESULT_ERROR : MH_RESULT_GENERAL, began);
     Py_RETURN_NONE;
 }
 
@@ -578,7 +575,7 @@ static PyObject *station_send_end(PyObject *object, PyObject *unused)
     result->leaf_count = 0;
     result->pickled_bytes = 0;
     self->samples = 0;
-    publish(self, result, MH_RESULT_END, mh_clock_ns());
+    mh_station_publish(self, result, MH_RESULT_END, mh_clock_ns());
     Py_RETURN_NONE;
 }
 
@@ -605,6 +602,14 @@ static PyMethodDef station_methods[] = {
     {"send_batch", station_send_batch, METH_O,
      "Copy a batch into the task's slot and send it; False where it does not fit."},
     {"send", station_send, METH_VARARGS, "send(is_error, [pickle, buffer or tensor, ...])."},
+    {"claim", mh_station_claim, METH_NOARGS,
+     "(indices, first, samples in the batch, position of its first, key) of a run taken from the "
+     "board, or None at the end."},
+    {"rows", mh_station_rows, METH_O,
+     "default_collate the run's samples into its rows of the slot; False where it cannot."},
+    {"part", mh_station_part, METH_O, "Send [pickle, buffer or tensor, ...] about the run."},
+    {"finish", mh_station_finish, METH_O,
+     "finish(apart): the run is done; apart: its samples are not in the slot."},
     {"send_end", station_send_end, METH_NOARGS, "Say that the stream has ended."},
     {NULL, NULL, 0, NULL},
 };

@@ -60,7 +60,8 @@ static void impossible_numbers_are_refused(void **state)
     static const uint32_t pairs[][2] = {{0, 1}, {1, 0}, {65537, 1}, {1, 65537}, {UINT32_MAX, 2}};
     for (size_t i = 0; i < COUNT(pairs); i++) {
         mh_control *control = NULL;
-        assert_int_equal(mh_control_open(&control, pairs[i][0], pairs[i][1], 0, NULL), MH_ERR_INVALID);
+        assert_int_equal(mh_control_open(&control, pairs[i][0], pairs[i][1], 0, NULL),
+                         MH_ERR_INVALID);
         assert_null(control);
     }
 }

@@ -15,27 +15,16 @@ from typing import Any
 
 from torch.utils.data import SubsetRandomSampler
 
+from millhead.torch._rng import mix
+
 POLICIES = ("raise", "skip", "replace")
 
 #: Substitutes that are tried for one sample before its own exception is raised.
 ATTEMPTS = 8
 
-_MASK = 2**64 - 1
-
 #: ``fetch(numbers, first, samples)`` appends their samples; the first is number ``first`` of the
 #: batch. Where it raises, samples before the one that failed are appended.
 Fetch = Callable[[list[Any], int, list[Any]], None]
-
-
-def mix(number: int) -> int:
-    """64 bits that look unrelated to those of any other number: SplitMix64's output function.
-
-    Seeds and substitutes depend on it: it is never to change.
-    """
-    bits = (number + 0x9E3779B97F4A7C15) & _MASK
-    bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & _MASK
-    return bits ^ (bits >> 31)
 
 
 @dataclass
@@ -45,12 +34,13 @@ class Faults:
     skipped: int = 0
     replaced: int = 0
     first: str = ""  # the first of them, in words
+    at: int = 0  # and which sample of the batch it is
     error: Exception | None = None
 
-    def note(self, number: Any, error: Exception) -> None:
+    def note(self, number: Any, at: int, error: Exception) -> None:
         """One more sample raised an exception."""
         if self.error is None:
-            self.error = error
+            self.error, self.at = error, at
             self.first = describe(number, error)
 
 
@@ -65,13 +55,15 @@ def describe(number: Any, error: Exception) -> str:
 class Tolerance:
     """Fetches samples, and deals with those that raise an exception.
 
-    ``choices`` are the indices that ``replace`` may draw, ``seed`` is the epoch's.
+    ``choices`` are the indices that ``replace`` may draw, ``seed`` is the epoch's; the positions of
+    a batch's samples are ``stride`` apart.
     """
 
-    def __init__(self, policy: str, choices: Sequence[Any], seed: int) -> None:
+    def __init__(self, policy: str, choices: Sequence[Any], seed: int, stride: int = 1) -> None:
         self.policy = policy
         self.choices = choices
         self.seed = seed
+        self.stride = stride
         #: Which sample of the batch the exception that was raised belongs to.
         self.failed = 0
 
@@ -91,7 +83,7 @@ class Tolerance:
             except Exception as error:
                 at += len(samples) - before
                 self.failed = first + at
-                faults.note(numbers[at], error)
+                faults.note(numbers[at], self.failed, error)
                 if self.policy == "skip":
                     faults.skipped += 1
                 elif self._replace(position, fetch, samples):
@@ -107,14 +99,14 @@ class Tolerance:
         """The same for a whole batch. Raises its first exception where nothing is left of it."""
         samples, faults = self.fetch(numbers, position, fetch)
         if faults.error is not None and not samples:
-            self.failed = 0
+            self.failed = faults.at
             raise faults.error
         return samples, faults
 
     def _replace(self, position: int, fetch: Fetch, samples: list[Any]) -> bool:
         """Append a substitute for the sample that failed; False where none can be had."""
         for attempt in range(ATTEMPTS if len(self.choices) else 0):
-            place = mix(self.seed) ^ (position + self.failed)
+            place = mix(self.seed) ^ (position + self.stride * self.failed)
             substitute = self.choices[mix(mix(place) ^ attempt) % len(self.choices)]
             with contextlib.suppress(Exception):  # then another one
                 fetch([substitute], self.failed, samples)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -58,6 +58,8 @@ class Adopted:
     prefetch_epoch: bool
     worker_threads: int | None
     on_error: str
+    dispatch: str
+    rng: Sequence[str]
 
     def __init__(self, loader: AnyLoader) -> None:
         self._loader = weakref.ref(loader)

@@ -10,13 +10,16 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from millhead import _core
+
+if TYPE_CHECKING:
+    from millhead.torch.sample import Assembler
 
 #: How long the thread waits before it looks whether it should end, in nanoseconds.
 _SLICE_NS = 100_000_000
@@ -45,7 +48,7 @@ class Pinner:
 
     def __init__(
         self,
-        channel: _core.Channel,
+        channel: _core.Channel | Assembler,
         in_order: bool,
         unpack: weakref.WeakMethod[Callable[[int, Any], Any]],
     ) -> None:

@@ -94,7 +94,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         if keeper.on_error != "raise":
             self._tolerance = Tolerance(keeper.on_error, choices_of(loader), self._base_seed)
         # Positions in the epoch: of this batch, and of the next
-        self._first = self._sample = self._progress.consumed * (loader.batch_size or 1)
+        self._first = self._sample = self._progress.skipped_samples
         self._native = (
             self._default_collate
             and self._tolerance is None

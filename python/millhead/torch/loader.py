@@ -6,22 +6,31 @@ import atexit
 import inspect
 import os
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.utils.data
-from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe, Sampler
+from torch.utils.data import (
+    Dataset,
+    IterableDataset,
+    IterDataPipe,
+    MapDataPipe,
+    Sampler,
+    default_collate,
+)
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from millhead.torch import _native, _torchs
 from millhead.torch._faults import POLICIES, choices_of
+from millhead.torch._rng import NAMES, check_names
 from millhead.torch._stats import Stats, advise
+from millhead.torch.fetch import fetches_together
 from millhead.torch.resume import Bookmark
 
 if _native.why_not is None:
     from millhead import _core
-    from millhead.torch import iterator, multi
+    from millhead.torch import iterator, multi, sample
     from millhead.torch._template import Template, reap_retired
     from millhead.torch._workers import forking_a_worker
 
@@ -137,11 +146,30 @@ class Keeper(Protocol):
     prefetch_epoch: bool
     worker_threads: int | None
     on_error: str
+    dispatch: str
+    rng: Sequence[str]
 
 
 def is_torchs(loader: torch.utils.data.DataLoader[Any]) -> bool:
     """Whether torch's own iterators serve a loader."""
     return _native.why_not is not None or isinstance(loader.dataset, (IterDataPipe, MapDataPipe))
+
+
+def check_sample_dispatch(loader: torch.utils.data.DataLoader[Any]) -> None:
+    """Raises ValueError for what cannot be split into samples."""
+    why = None
+    if loader._dataset_kind == _DatasetKind.Iterable:
+        why = "needs a map-style dataset"
+    elif is_torchs(loader):
+        why = "does not reach torch's own iterators"
+    elif not loader._auto_collation:
+        why = "needs batches, and batch_size=None makes none"
+    elif loader.collate_fn is not default_collate:
+        why = "needs torch's default_collate"
+    elif fetches_together(loader.dataset):
+        why = "fetches one sample at a time, and the dataset whole batches (__getitems__)"
+    if why is not None:
+        raise ValueError(f"dispatch='sample' {why}: use dispatch='batch'")
 
 
 def iterator_for(loader: torch.utils.data.DataLoader[Any], keeper: Keeper) -> _BaseDataLoaderIter:
@@ -152,13 +180,16 @@ def iterator_for(loader: torch.utils.data.DataLoader[Any], keeper: Keeper) -> _B
     if is_torchs(loader):
         torchs = _torchs.TorchMultiIter if workers else _torchs.TorchSingleIter
         return torchs(loader, keeper)
+    by_sample = keeper.dispatch == "sample"
+    if by_sample:
+        check_sample_dispatch(loader)  # again: attributes may have been set since
     found: _BaseDataLoaderIter
     if not workers:
-        found = iterator.SingleIter(loader, keeper)
+        found = (sample.SampleSingleIter if by_sample else iterator.SingleIter)(loader, keeper)
     else:
         if keeper._engine is None or keeper._engine.pid != os.getpid():
             keeper._engine = Engine(keeper._memory_bytes)
-        found = multi.MultiIter(loader, keeper)
+        found = (sample.SampleIter if by_sample else multi.MultiIter)(loader, keeper)
     keeper._bookmark.current = weakref.ref(found)
     return found
 
@@ -188,7 +219,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     Takes all of ``torch.utils.data.DataLoader``'s arguments, and:
 
     Args:
-        dispatch: ``"batch"``: whole batches go to workers in turn, as torch does it.
+        dispatch: ``"batch"``: whole batches go to workers in turn, as torch does it. ``"sample"``:
+            any worker takes any samples, so that a batch is shared by all who are idle; random
+            numbers then depend on a sample's position alone, and batches are the same for every
+            ``num_workers``, 0 too. Map-style datasets and torch's default_collate only.
+        rng: which global generators ``dispatch="sample"`` seeds before each sample.
         limit_batches: batches of an epoch; nothing is fetched beyond. None: all there are.
         prefetch_epoch: let workers begin the next epoch before this one is over. The order of the
             next epoch is drawn then, so ``generator`` must be the loader's own; workers must
@@ -241,13 +276,16 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         prefetch_epoch: bool = False,
         worker_threads: int | None = 1,
         on_error: str = "raise",
+        rng: Sequence[str] = NAMES,
     ) -> None:
-        if dispatch != "batch":
-            raise ValueError(f"dispatch should be 'batch', but got {dispatch!r}")
+        if dispatch not in ("batch", "sample"):
+            raise ValueError(f"dispatch should be 'batch' or 'sample', but got {dispatch!r}")
+        check_names(rng)
         if _native.why_not is not None:
             advise("not native", _native.why_not)
         self.dispatch = dispatch
         self.on_error = on_error
+        self.rng = rng
         self.memory = memory
         check_threads(worker_threads)
         self.worker_threads = worker_threads
@@ -279,6 +317,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             **({"in_order": in_order} if _TAKES_IN_ORDER else {}),
         )
         self._check_on_error()
+        if dispatch == "sample":
+            check_sample_dispatch(self)
+
         if prefetch_epoch:
             self._check_prefetch_epoch()
 
@@ -288,6 +329,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             "a generator of the loader's own": self.generator is not None,
             "a map-style dataset": not isinstance(self.dataset, IterableDataset),
             "in_order=True": self.in_order,
+            "dispatch='batch'": self.dispatch == "batch",
             "a sampler without set_epoch(), which would come too late": not hasattr(
                 self.sampler, "set_epoch"
             ),

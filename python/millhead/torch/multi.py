@@ -32,8 +32,8 @@ from millhead.torch._template import reap_retired
 from millhead.torch._workers import Descriptor, Worker, describe_exit, end_all, hint_for_exit
 from millhead.torch.fetch import length
 from millhead.torch.iterator import Profiled, advise_to_hook
-from millhead.torch.resume import Progress, has_hooks
-from millhead.torch.worker import DUMP_STACK, Job, WorkerPlan
+from millhead.torch.resume import Progress
+from millhead.torch.worker import DUMP_STACK, BatchWorker, Job, WorkerPlan
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -62,7 +62,8 @@ class Turn:
 
     def __init__(self, progress: Progress, workers: int, items: int) -> None:
         self.asked = progress.consumed  # batches of the epoch
-        self.sample = self.asked * items  # position in the epoch of the next batch's first sample
+        #: Position in the epoch of the next batch's first sample.
+        self.sample = progress.skipped_samples or self.asked * items
         self.pending: deque[int] = deque()  # workers, in the order their batches are due
         #: For each worker the places in the epoch of the batches it was asked for.
         self.places: list[deque[int]] = [deque() for _ in range(workers)]
@@ -129,7 +130,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         self._drawn = [0] * self._num_workers  # items asked of each worker's stream
         #: Whether workers may have states to save: generators, or hooks of the dataset.
         self._snapshot_rng = keeper.snapshot_rng
-        self._snapshots = self._snapshot_rng or self._iterable or has_hooks(self._dataset)
+        self._snapshots = self._progress.stateful or self._iterable
         #: What deals with samples that raise an exception; None: they are the caller's to see.
         self._tolerance: Tolerance | None = None
         if keeper.on_error != "raise":
@@ -145,8 +146,9 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
                 self._use_schema(self._engine.schema)
             self._start_workers(loader)
             if self._pin_memory:
+                outlet: Any = self._outlet
                 self._outlet = self._pinner = Pinner(
-                    self._channel, self._in_order, weakref.WeakMethod(self._unpack)
+                    outlet, self._in_order, weakref.WeakMethod(self._unpack)
                 )
         except BaseException:
             self._shutdown_workers()
@@ -159,14 +161,20 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         if self._pin_memory:
             # The thread that pins waits for batches, not the consumer: no wait of the consumer's.
             meter = self._stats.sample_meter = _core.Meter()
-        self._channel = _core.Channel(
-            self._engine.pool, self._num_workers, self._prefetch_factor, _dump_index, meter
-        )
-        self._outlet = self._channel
+        self._channel = self._make_channel(meter)
+        self._outlet = self._make_outlet(meter)
         self._stacks = os.fdopen(os.memfd_create("millhead-stacks"), "rb")
         self._engine.under_way += self._under_way
         self._stats.sources.add(self)
         _live.add(self)
+
+    def _make_channel(self, meter: _core.Meter) -> _core.Channel:
+        return _core.Channel(
+            self._engine.pool, self._num_workers, self._prefetch_factor, dump_index, meter
+        )
+
+    def _make_outlet(self, meter: _core.Meter) -> Any:
+        return self._channel
 
     def _start_workers(self, loader: DataLoader[Any]) -> None:
         began = time.perf_counter()
@@ -205,6 +213,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
     def _plan(self, number: int, trainer: int, affinity: frozenset[int] | None) -> WorkerPlan:
         fds = (*self._channel.fds(number), trainer, self._stacks.fileno())
         return WorkerPlan(
+            role=BatchWorker,
             number=number,
             workers=self._num_workers,
             depth=self._prefetch_factor,
@@ -214,6 +223,8 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             base_seed=self._base_seed,
             snapshot_rng=self._snapshot_rng,
             tolerance=self._tolerance,
+            rng=(),
+            stride=1,
             maps=self._channel.maps(number),
             affinity=affinity,
             caps=self._caps,
@@ -247,8 +258,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         if ahead is None:
             if not first_iter:
                 self._progress = self._next_progress(loader, keeper)
-            _BaseDataLoaderIter._reset(self, loader, first_iter)
-            self._sampler_iter = self._progress.ask_again(self._sampler_iter)
+            self._reset_sampler(loader, first_iter)
             self._turn = Turn(self._progress, self._num_workers, self._items)
         else:
             before = self._progress
@@ -281,6 +291,11 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
                 self._next_data()
         self._num_yielded = self._progress.yielded
 
+    def _reset_sampler(self, loader: DataLoader[Any], first_iter: bool) -> None:
+        """Begin to ask for indices."""
+        _BaseDataLoaderIter._reset(self, loader, first_iter)
+        self._sampler_iter = self._progress.ask_again(self._sampler_iter)
+
     # --- one batch ---
 
     def _next_data(self) -> Any:
@@ -291,11 +306,11 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             self._try_put_index()
         while self._pending:
             worker, (kind, payload, samples, _) = self._take_next()
-            position = self._turn.places[worker].popleft()
+            place = self._place_of(worker)
             if kind != _core.END:
                 # The parts of an iterable dataset have no common order to be ahead in.
                 progress = self._progress
-                progress.done(progress.consumed if self._iterable else position)
+                progress.done(progress.consumed if self._iterable else place)
                 return self._deliver(kind, payload, samples)
             self._ended.add(worker)
             self._try_put_index()
@@ -308,6 +323,14 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             self._shutdown_workers()
         raise StopIteration
 
+    def _place_of(self, worker: int) -> int:
+        """Which batch of the epoch it is that was taken from a worker."""
+        return self._turn.places[worker].popleft()
+
+    def _due_worker(self) -> int:
+        """Where the next batch comes from."""
+        return self._pending[0] if self._pending else 0
+
     def _deliver(self, kind: int, payload: Any, samples: int) -> Any:
         """A batch for the consumer, and another task for the workers."""
         try:
@@ -317,7 +340,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
                 payload = self._unpack(kind, payload)
         finally:  # a batch that cannot be unpickled is lost, but not its place in the pipeline
             self._try_put_index()
-            self._progress.next_worker = self._pending[0] if self._pending else 0
+            self._progress.next_worker = self._due_worker()
         stats = self._stats
         if kind == _core.ERROR:
             stats.errors_raised += 1
@@ -335,9 +358,13 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
 
     def _count_faults(self) -> None:
         """Bring what workers skipped and replaced to the loader's count."""
-        skipped, replaced, first = self._channel.faults()
+        skipped, replaced, first = self._seen_faults()
         self._stats.add_faults(skipped - self._faults[0], replaced - self._faults[1], first)
         self._faults = (skipped, replaced)
+
+    def _seen_faults(self) -> tuple[int, int, str]:
+        """Samples skipped and replaced since the workers started, and the first, in words."""
+        return self._channel.faults()
 
     def _try_put_index(self) -> None:
         progress, turn = self._progress, self._turn
@@ -466,10 +493,23 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         if self._pinner is not None:
             self._stats.meter.end_wait()
         self._pending.remove(worker)  # the first one, when in order
-        self._tasks[worker] -= 1
-        if self._snapshots or taken[0] == _core.END:
-            self._progress.worker_done(worker, taken[3], taken[0] == _core.END)
+        self._has_taken(worker, taken)
         return worker, taken
+
+    def _has_taken(self, worker: int, taken: Taken) -> None:
+        ended = taken[0] == _core.END
+        self._tasks[worker] -= 1
+        if self._snapshots or ended:
+            self._progress.worker_done(worker, taken[3], ended)
+
+    def _hurry(self, worker: int) -> None:
+        """The batch of this worker is waited for."""
+        if worker != 0:  # the first has a head start anyway
+            self._workers[worker].hurry()
+
+    def _culprit(self, due: int) -> int:
+        """The worker to ask about what is due from ``due``."""
+        return due
 
     def _any_ready(self) -> int:
         deadline = self._deadline()
@@ -485,8 +525,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
     def _take(self, worker: int) -> Taken:
         taken: Taken | None = self._outlet.take(worker, 0)
         if taken is None:
-            if worker != 0:
-                self._workers[worker].hurry()
+            self._hurry(worker)
             deadline = self._deadline()
             while (taken := self._outlet.take(worker, self._slice())) is None:
                 if dead := self._dead():
@@ -515,6 +554,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         """After a slice without a result: is it too late?"""
         if time.monotonic() < deadline:
             return
+        worker = self._culprit(worker)
         doing = self._doing(worker)
         if self._timeout > 0:
             raise RuntimeError(
@@ -652,5 +692,6 @@ def _end_at_exit() -> None:
         iterator._shutdown_workers(patience=0.5)
 
 
-def _dump_index(index: Any) -> bytes:
+def dump_index(index: Any) -> bytes:
+    """An index of any kind, for a worker."""
     return pickle.dumps(index, 5)

@@ -23,6 +23,7 @@ from torch.utils.data import BatchSampler, IterableDataset
 from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from millhead.torch._moment import Moment
+from millhead.torch.fetch import length
 
 VERSION = 1
 #: Odd, so that multiplying by it loses nothing: spreads positions over the seeds.
@@ -364,11 +365,15 @@ class Progress:
         #: The generators before the next epoch, where that has begun ahead of time.
         self.next_moment: Moment | None = None
         self.consumed = self.yielded = self.next_worker = 0
+        #: Samples of the epoch before the place resumed from.
+        self.skipped_samples = 0
         self.ahead: set[int] = set()
         self.finished = False
         self.iterable = isinstance(loader.dataset, IterableDataset)
         #: Whether workers have states to bring.
-        self.stateful: bool = keeper.snapshot_rng or has_hooks(loader.dataset)
+        self.stateful: bool = keeper.dispatch == "batch" and (
+            keeper.snapshot_rng or has_hooks(loader.dataset)
+        )
         self.sampler_state: Any = 0 if self.counted else state_of(self.hooked)
         self._sampler_began: Any = None
         self._sampler_given = 0
@@ -434,9 +439,12 @@ class Progress:
         """The iterator over indices, beyond the batches that were consumed."""
         if self.resume is None or _is_endless(self.index_sampler):
             return indices
+        if self.first_moment is not None and not self.alone:
+            self.first_moment.put_back()  # the sampler had drawn later, in a loader without workers
         if self.resume.sampler is not None and self.hooked is not None:
             return self._load_sampler(self.resume.sampler)
-        skipped = sum(1 for _ in itertools.islice(indices, self.consumed))
+        lengths = [length(index) for index in itertools.islice(indices, self.consumed)]
+        skipped, self.skipped_samples = len(lengths), sum(lengths)
         _require(
             skipped == self.consumed,
             f"the sampler ended after {skipped} of the {self.consumed} batches that were consumed: "
@@ -456,6 +464,11 @@ class Progress:
             return iter(self.index_sampler)
         self.hooked.load_state_dict(state)
         return iter(self.index_sampler)
+
+    def sampler_position(self) -> int:
+        """Samples that all ranks together had consumed when the sampler began to deal out the rest;
+        0 where it gives a rank's whole share."""
+        return int(self._sampler_began["position"]) if self.counted and self._sampler_began else 0
 
     def agree_on_seed(self, drawn: int) -> int:
         """The seed of the epoch's workers: the one that was saved, else the one just drawn."""
@@ -560,7 +573,7 @@ class Progress:
             "base_seed": self.base_seed,
             "workers": loader.num_workers,
             "next_worker": mark.next_worker,
-            "persists": loader.persistent_workers,
+            "persists": loader.persistent_workers and keeper.dispatch == "batch",
             "again": self.again,
             "at_end": self.finished,
             "ahead": sorted(self.ahead),

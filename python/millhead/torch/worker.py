@@ -52,6 +52,7 @@ class Job:
 class WorkerPlan:
     """All else that a worker is given when it starts."""
 
+    role: type[BatchWorker]
     number: int
     workers: int
     depth: int
@@ -61,6 +62,9 @@ class WorkerPlan:
     base_seed: int
     snapshot_rng: bool
     tolerance: Tolerance | None
+    #: dispatch="sample": the generators to seed, and how far apart positions are.
+    rng: tuple[str, ...]
+    stride: int
     maps: tuple[int, int]
     affinity: frozenset[int] | None
     caps: _threads.Caps
@@ -108,7 +112,9 @@ def _seed(plan: WorkerPlan) -> int:
     return seed
 
 
-class _Worker:
+class BatchWorker:
+    """Fetches, collates and sends whole batches."""
+
     def __init__(self, plan: WorkerPlan, job: Job) -> None:
         self.plan = plan
         self.job = job
@@ -270,22 +276,27 @@ class _Worker:
         if not self.station.send_batch(batch):
             self.station.send(False, _general.dumps(batch))
 
-    def wrap(self) -> ExceptionWrapper:
-        """The exception being handled, with its traceback as text, in torch's words."""
-        where = f"in DataLoader worker process {self.plan.number}"
-        return ExceptionWrapper(where=where)  # type: ignore[no-untyped-call]
+    def where(self) -> str:
+        """Where an exception came from, in torch's words."""
+        return f"in DataLoader worker process {self.plan.number}"
 
-    def send_error(self, wrapper: ExceptionWrapper) -> None:
+    def wrap(self, error: Any = None) -> ExceptionWrapper:
+        """An exception (None: the one being handled), with its traceback as text."""
+        return ExceptionWrapper(error, self.where())  # type: ignore[no-untyped-call]
+
+    def survivor(self, wrapper: ExceptionWrapper) -> ExceptionWrapper:
+        """The wrapper, changed to RuntimeError where its class does not survive pickling."""
         try:
-            stream = pickle.dumps(wrapper, 5)
-            pickle.loads(stream)
-        except Exception:  # noqa: BLE001 - a class that does not survive pickling
+            pickle.loads(pickle.dumps(wrapper, 5))
+        except Exception:  # noqa: BLE001 - whatever the class does
             wrapper.exc_msg = (
                 f"{wrapper.exc_type.__name__}, sent as RuntimeError: {wrapper.exc_msg}"
             )
             wrapper.exc_type = RuntimeError
-            stream = pickle.dumps(wrapper, 5)
-        self.station.send(True, [stream])
+        return wrapper
+
+    def send_error(self, wrapper: ExceptionWrapper) -> None:
+        self.station.send(True, [pickle.dumps(self.survivor(wrapper), 5)])
 
     def place(self) -> str:
         """Where in the batch an exception arose, for its message."""
@@ -368,6 +379,6 @@ def run(plan: WorkerPlan, job: Job) -> None:
         # Torch's, so that a SIGTERM handler of the trainer's does not run in its workers.
         signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]
         _dump_stack_on_request(plan.descriptors[5].fd)
-        _Worker(plan, job).run()
+        plan.role(plan, job).run()
     except KeyboardInterrupt:
         pass  # the trainer gets it too, and says so
