@@ -23,10 +23,12 @@ static PyObject *indices_in(station_object *self)
             return mh_station_ints(numbers + first, count);
         return PyErr_Format(mh_module_of((PyObject *)self)->error, "a run beyond its batch");
     }
-    PyObject *all = mh_station_unpickle(self, payload, task->index_bytes);
-    PyObject *some = all ? PyList_GetSlice(all, first, first + count) : NULL;
-    Py_XDECREF(all);
-    return some;
+    if (!self->indices || self->indices_position != task->position) {
+        Py_XDECREF(self->indices);
+        self->indices = mh_station_unpickle(self, payload, task->index_bytes);
+        self->indices_position = task->position;
+    }
+    return self->indices ? PyList_GetSlice(self->indices, first, first + count) : NULL;
 }
 
 PyObject *mh_station_claim(PyObject *object, PyObject *unused)
@@ -43,12 +45,12 @@ PyObject *mh_station_claim(PyObject *object, PyObject *unused)
             Py_RETURN_NONE;
         }
     }
-    self->run_began_ns = mh_clock_ns();
     self->fetch_ns = 0;
     self->skipped = self->replaced = 0;
     PyObject *indices = indices_in(self);
     if (!indices)
         return NULL;
+    self->run_began_ns = mh_clock_ns();
     return Py_BuildValue("(NIIKK)", indices, self->run.first, self->task.count,
                          (unsigned long long)self->task.sample, (unsigned long long)self->task.key);
 }

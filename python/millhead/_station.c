@@ -66,6 +66,7 @@ static void station_dealloc(PyObject *object)
     Py_XDECREF(self->loads);
     Py_XDECREF(self->structure);
     Py_XDECREF(self->state);
+    Py_XDECREF(self->indices);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }

@@ -42,12 +42,6 @@ def _loaded_tensor(number: int) -> Tensor:
     return tensor
 
 
-def _reduce_array(array: Any) -> Any:
-    """As torch's queues do it, where protocol 5 differs: foreign byte order becomes native, and
-    what was read-only can be written."""
-    return array.__reduce_ex__(5 if array.dtype.isnative and array.flags.writeable else 4)
-
-
 class Pickler(pickle.Pickler):
     """Pickles as multiprocessing does (torch registers its reducers there), but takes plain
     tensors and large buffers out of the stream."""
@@ -63,7 +57,7 @@ class Pickler(pickle.Pickler):
         self._torch_reducer = reducers[Tensor]
         own: dict[Any, Any] = {Tensor: self._reduce_tensor}
         if _Array is not None:
-            own[_Array] = _reduce_array
+            own[_Array] = self._reduce_array
         tables: list[Any] = [own, reducers, copyreg.dispatch_table]
         self.dispatch_table = ChainMap(*tables)
 
@@ -89,6 +83,11 @@ class Pickler(pickle.Pickler):
             return True  # pickle's word for: keep it in the stream
         self.buffers.append(buffer)
         return False
+
+    def _reduce_array(self, array: Any) -> Any:
+        """As torch's queues do it, where protocol 5 differs: foreign byte order becomes native, and
+        what was read-only can be written."""
+        return array.__reduce_ex__(5 if array.dtype.isnative and array.flags.writeable else 4)
 
     def _reduce_tensor(self, tensor: Tensor) -> Any:
         if not self.takes_tensor(tensor):
@@ -152,9 +151,9 @@ def place(tensors: list[Tensor]) -> tuple[list[Tensor], list[Place]]:
     return pieces, [place for place in places if place is not None]
 
 
-def dumps(batch: object) -> list[object]:
+def dumps(batch: object, kind: type[Pickler] = Pickler) -> list[object]:
     """The pieces of a batch: pickle stream, buffers, memory of tensors."""
-    pickler = Pickler()
+    pickler = kind()
     pickler.dump(batch)
     pieces, places = place(pickler.tensors)
     head = pickle.dumps((pickler.stream.getvalue(), places, len(pickler.buffers)), 5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch._utils import ExceptionWrapper
 
 from millhead.torch import _general
@@ -28,6 +29,20 @@ class Part:
     error: ExceptionWrapper | None = None
     fatal: bool = False
     faults: Faults | None = None
+
+
+class SamplePickler(_general.Pickler):
+    """For samples that are collated elsewhere: they must give there what they give here."""
+
+    def _reduce_tensor(self, tensor: torch.Tensor) -> Any:
+        if tensor.layout is torch.strided and (tensor.is_conj() or tensor.is_neg()):
+            tensor = tensor.resolve_conj().resolve_neg()  # pickling would forget that they are
+        return super()._reduce_tensor(tensor)
+
+    def _reduce_array(self, array: Any) -> Any:
+        if not array.dtype.isnative or any(s < 0 or s % array.itemsize for s in array.strides):
+            torch.as_tensor(array)  # raises: pickling would mend what torch refuses
+        return super()._reduce_array(array)
 
 
 class SampleWorker(BatchWorker):
@@ -70,7 +85,7 @@ class SampleWorker(BatchWorker):
             self.station.finish(False)
         elif not self.station.rows(samples):
             part = Part(self.first, count, len(samples), samples)
-            self.station.part(_general.dumps(part))
+            self.station.part(_general.dumps(part, SamplePickler))
             self.station.finish(True)
 
     def fetch_some(self, numbers: list[Any], first: int, samples: list[Any]) -> None:

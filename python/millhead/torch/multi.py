@@ -124,7 +124,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         self._ahead: tuple[Progress, Any, Turn] | None = None
         self._pinner: Pinner | None = None
         #: Where batches are taken from: the channel, or what pins them on the way.
-        self._outlet: Any = None
+        self._outlet: Any
         self._iterable = self._dataset_kind == _DatasetKind.Iterable
         self._items = loader.batch_size or 1
         self._drawn = [0] * self._num_workers  # items asked of each worker's stream
