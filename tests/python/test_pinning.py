@@ -173,6 +173,24 @@ def test_every_tensor_of_a_batch_is_pinned_and_the_order_kept(
     assert loader.stats()["samples"] == 24
 
 
+@pytest.mark.parametrize("kind", ["nested", "large", "str in dict"])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_batches_that_workers_share_are_pinned_too(
+    accelerator: Accelerator, kind: str, in_order: bool
+) -> None:
+    dataset = Items(kind, 24, errors=((7, "ValueError"),))
+    options: dict[str, Any] = {"batch_size": 2, "dispatch": "sample"}
+    plain = _outcomes(DataLoader(dataset, **options))
+    loader = DataLoader(dataset, num_workers=2, pin_memory=True, in_order=in_order, **options)
+    seen = _outcomes(loader)
+    if in_order:
+        assert [one for one in seen if "ValueError" in one[0]] == [seen[3]]
+    assert sorted(one for one in seen if "Error" not in one[0]) == sorted(
+        one for one in plain if "Error" not in one[0]
+    )
+    assert len(accelerator.pinned) >= 11
+
+
 def test_nothing_is_pinned_unless_it_is_asked_for(accelerator: Accelerator) -> None:
     for workers in (0, 1):
         assert len(list(DataLoader(Items("tensor", 4), num_workers=workers))) == 4

@@ -436,28 +436,35 @@ def test_a_batch_that_was_torn_is_fetched_again_but_not_for_ever() -> None:
 
 
 def test_the_first_batch_is_shared_by_all_workers() -> None:
-    class Who:
-        def __len__(self) -> int:
-            return 8
+    begun = torch.zeros(4, dtype=torch.int64).share_memory_()
 
-        def __getitem__(self, index: int) -> int:
-            time.sleep(0.2)
-            info = get_worker_info()
-            assert info is not None
-            assert (info.num_workers, len(info.dataset)) == (4, 8)  # type: ignore[arg-type]
-            return info.id
+    def make(index: int) -> int:
+        info = get_worker_info()
+        assert info is not None
+        assert (info.num_workers, len(info.dataset)) == (4, 8)  # type: ignore[arg-type]
+        begun[info.id] = 1
+        assert procs.wait_until(lambda: int(begun.sum()) == 4, 60)
+        return info.id
 
-    (batch,) = _loader(Who(), batch_size=8, num_workers=4)
-    assert sorted(Counter(batch.tolist()).values()) == [2, 2, 2, 2]
+    (batch,) = _loader(Counting(make, 8), batch_size=8, num_workers=4)
+    assert Counter(batch.tolist()) == {0: 2, 1: 2, 2: 2, 3: 2}
 
 
-def _slow_first(index: int) -> int:
-    time.sleep(2.0 if index == 1 else 0.002)
-    return index
+class Waiting(Counting):
+    """Sample 1 takes until so many samples have been asked for."""
+
+    def __init__(self, length: int, until: int) -> None:
+        super().__init__(self.number, length)
+        self.until = until
+
+    def number(self, index: int) -> int:
+        if index == 1:
+            assert procs.wait_until(lambda: int(self.fetched.sum()) == self.until, 60)
+        return index
 
 
 def test_a_slow_sample_holds_only_its_own_batch() -> None:
-    dataset = Counting(_slow_first, 80)
+    dataset = Waiting(80, until=80)
     loader = _loader(dataset, num_workers=2, prefetch_factor=2, in_order=False)
     order = [int(batch[0]) // 4 for batch in loader]
     assert sorted(order) == list(range(20))
@@ -466,14 +473,8 @@ def test_a_slow_sample_holds_only_its_own_batch() -> None:
 
 
 def test_in_order_the_others_are_ready_when_it_comes() -> None:
-    loader = _loader(Counting(_slow_first, 80), num_workers=2, prefetch_factor=3)
-    iterator = iter(loader)
-    assert int(next(iterator)[0]) == 0
-    before = loader.stats()["wait_ms"]["total"]
-    for number in range(1, 6):
-        assert int(next(iterator)[0]) == 4 * number
-    assert loader.stats()["wait_ms"]["total"] - before < 1000
-    assert [int(batch[0]) for batch in iterator] == list(range(24, 80, 4))
+    loader = _loader(Waiting(80, until=2 * 3 * 4), num_workers=2, prefetch_factor=3)
+    assert [int(batch[0]) for batch in loader] == list(range(0, 80, 4))
 
 
 def test_no_more_batches_are_begun_than_workers_times_prefetch() -> None:
@@ -489,11 +490,15 @@ def test_no_more_batches_are_begun_than_workers_times_prefetch() -> None:
 
 
 def test_the_slowest_samples_are_named() -> None:
-    loader = _loader(Counting(_slow_first, 24), num_workers=2)
+    def make(index: int) -> int:
+        time.sleep(1.0 if index == 13 else 0)
+        return index
+
+    loader = _loader(Counting(make), num_workers=2)
     list(loader)
     slowest = loader.stats()["slowest"][0]
-    assert slowest["index"] == 1
-    assert slowest["ms"] >= 2000
+    assert slowest["index"] == 13
+    assert slowest["ms"] >= 1000
     assert slowest["worker"] in (0, 1)
 
 
