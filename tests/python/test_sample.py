@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import random
@@ -27,7 +28,6 @@ from millhead.torch import (
     get_worker_info,
 )
 from millhead.torch._rng import Generators, batch_key, epoch_key, mix, sample_key
-from millhead.torch.sample import Start
 from parity_cases import Items
 from torch.utils.data._utils.collate import default_collate_fn_map
 
@@ -381,20 +381,51 @@ def test_ranks_draw_as_one_process_would() -> None:
     assert draws(2, 3, 2) == alone[2::3]
 
 
+@pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_epoch_can_begin_in_its_middle(workers: int) -> None:
+@pytest.mark.parametrize("at", [0, 4, None])
+def test_any_number_of_workers_goes_on(workers: int, persistent: bool, at: int | None) -> None:
+    def make(workers: int) -> Any:
+        return _loader(
+            Augmented(),
+            num_workers=workers,
+            shuffle=True,
+            persistent_workers=persistent and workers > 0,
+        )
+
     seed_everything(16)
-    loader = _loader(Augmented(), num_workers=workers)
+    loader = make(workers)
     _outcomes(loader)
     iterator = iter(loader)
-    start = iterator._course.start
-    assert (start.epoch, start.batch) == (1, 0)
-    whole = [describe(batch) for batch in iterator]
-    seed_everything(17)
-    again = _loader(Augmented(), num_workers=2 - workers)
-    again._start = Start(start.epoch, start.base_seed, 4)
-    assert _outcomes(again) == whole[4:]
-    assert iter(again)._course.start.epoch == 2
+    list(itertools.islice(iterator, at))
+    state = loader.state_dict()
+    expected = _outcomes(loader) if at is None else [describe(batch) for batch in iterator]
+    for resumed in (0, 1, 2):
+        seed_everything(17)
+        again = make(resumed)
+        again.load_state_dict(state)
+        assert _outcomes(again) == expected
+
+
+def test_another_number_of_ranks_draws_on_as_one_process_would() -> None:
+    def make(ranks: int, rank: int) -> Any:
+        dataset: Any = Augmented(24)
+        sampler: Any = DistributedSampler(dataset, ranks, rank, shuffle=False, uneven=True)
+        return _loader(dataset, sampler=sampler, num_workers=1, batch_size=2)
+
+    def draws(batches: Any) -> list[float]:
+        return [float(x) for batch in batches for x in batch["scalar"]]
+
+    seed_everything(15)
+    alone = draws(make(1, 0))
+    seed_everything(15)
+    loader = make(2, 0)
+    list(itertools.islice(iter(loader), 3))
+    state = loader.state_dict()
+    for rank in range(3):
+        again = make(3, rank)
+        again.load_state_dict(state)
+        assert draws(again) == alone[12:][rank::3]
 
 
 # ---- slots ---------------------------------------------------------------------------------------
