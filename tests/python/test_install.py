@@ -160,15 +160,46 @@ def test_a_datapipe_has_torchs_iterator_and_is_counted(installed: None) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*set_vital:UserWarning")
-def test_torchdatas_stateful_loader_keeps_its_iterators(installed: None) -> None:
-    loader: Any = StatefulDataLoader(list(range(6)), batch_size=2)
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_torchdatas_stateful_loader_goes_on(
+    installed: None, workers: int, persistent: bool
+) -> None:
+    def make() -> Any:
+        return StatefulDataLoader(
+            list(range(20)),
+            batch_size=2,
+            shuffle=True,
+            num_workers=workers,
+            persistent_workers=persistent and workers > 0,
+        )
+
+    loader = make()
+    list(loader)
     iterator = iter(loader)
-    assert type(iterator).__module__.startswith("torchdata.")
+    assert type(iterator).__module__.startswith("millhead.")
     next(iterator)
     state = loader.state_dict()
-    resumed: Any = StatefulDataLoader(list(range(6)), batch_size=2)
+    expected = [[batch.tolist() for batch in iterator], [batch.tolist() for batch in loader]]
+    resumed = make()
     resumed.load_state_dict(state)
-    assert [batch.tolist() for batch in resumed] == [[2, 3], [4, 5]]
+    assert [[batch.tolist() for batch in resumed] for _ in range(2)] == expected
+
+
+@pytest.mark.filterwarnings("ignore:.*set_vital:UserWarning")
+def test_a_state_that_torchdata_wrote_is_torchdatas_to_go_on_from() -> None:
+    loader: Any = StatefulDataLoader(list(range(6)), batch_size=2)
+    next(iter(loader))
+    state = loader.state_dict()
+    millhead.torch.install()
+    try:
+        resumed: Any = StatefulDataLoader(list(range(6)), batch_size=2)
+        resumed.load_state_dict(state)
+        assert [batch.tolist() for batch in resumed] == [[2, 3], [4, 5]]
+        iterator = iter(resumed)
+        assert type(iterator).__module__.startswith("millhead.")
+    finally:
+        millhead.torch.uninstall()
 
 
 def test_another_replacement_before_ours_survives_the_removal_of_ours(installed: None) -> None:

@@ -113,14 +113,30 @@ def _iter(self: AnyLoader) -> _BaseDataLoaderIter:
     return _torchs(self, "__iter__")
 
 
+def _get_stateful_iterator(self: Any) -> _BaseDataLoaderIter:
+    """For torchdata's loader, which keeps a state until an iterator goes on from it."""
+    state = self.next_iter_state
+    foreign = state is not None and "millhead" not in state  # torchdata's iterators wrote it
+    if not _installed or foreign or type(self)._get_iterator is not _get_stateful_iterator:
+        return _torchs(self, "_get_iterator")
+    keeper = _keeper_of(self)
+    keeper.snapshot_every_n_steps = self.snapshot_every_n_steps
+    if state is not None:
+        keeper._bookmark.load(state, self)
+        self.next_iter_state = None
+    return iterator_for(self, keeper)
+
+
 #: Which methods of which classes are replaced, by the module that defines the class. A module that
-#: is not imported is awaited. (StatefulDataLoader's _get_iterator, of the module
-#: torchdata.stateful_dataloader.stateful_dataloader, may be added when our iterators have the
-#: state_dict that it asks them for. Until then its loaders keep torchdata's.)
+#: is not imported is awaited.
 _REPLACEMENTS: dict[str, tuple[str, dict[str, Method]]] = {
     "torch.utils.data.dataloader": (
         "DataLoader",
         {"_get_iterator": _get_iterator, "__iter__": _iter},
+    ),
+    "torchdata.stateful_dataloader.stateful_dataloader": (
+        "StatefulDataLoader",
+        {"_get_iterator": _get_stateful_iterator},
     ),
 }
 

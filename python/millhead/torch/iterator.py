@@ -56,6 +56,20 @@ class Profiled(_BaseDataLoaderIter):
     """``__next__`` that leaves to torch's own what is seldom needed."""
 
     _millhead_loader: weakref.ref[DataLoader[Any]]
+    _keeper: weakref.ref[Keeper]
+    _progress: Progress
+
+    def state_dict(self) -> dict[str, Any]:
+        """The loader's, as torchdata's loader asks its iterators for it."""
+        loader, keeper = self._millhead_loader(), self._keeper()
+        if loader is None or keeper is None:
+            raise RuntimeError("the loader of this iterator is gone, and its state with it")
+        return keeper._bookmark.state(loader, keeper)
+
+    @property
+    def _finished(self) -> bool:
+        """Whether the epoch is over: torchdata's loader asks."""
+        return self._progress.finished
 
     def __next__(self) -> Any:
         said = self._IterableDataset_len_called  # a number only after len() of an iterable's loader
@@ -72,6 +86,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
 
     def __init__(self, loader: DataLoader[Any], keeper: Keeper) -> None:
         began = time.perf_counter_ns()
+        self._keeper = weakref.ref(keeper)
         self._progress = Progress(loader, keeper).install(keeper)
         self._begun = False  # whether the sampler was asked
         self._fresh = True
