@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import gc
 import importlib
 import json
@@ -31,7 +32,7 @@ import compare
 import procs
 from framework_scenes import FRAMEWORKS, Framework, Sizes
 
-SECONDS = 240.0  # most that one framework may take
+SECONDS = 480.0  # most that one framework may take, on a machine with much else to do
 
 
 # --- one process ---
@@ -173,6 +174,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     options = arguments()
     if options.rank_of:
+        faulthandler.dump_traceback_later(SECONDS - 20, exit=True)
         sizes = Sizes(options.samples, options.batch_size, options.workers, options.epochs)
         report = in_this_process(FRAMEWORKS[options.rank_of], sizes, options.seed)
         rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"

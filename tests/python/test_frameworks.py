@@ -14,7 +14,7 @@ from framework_scenes import FRAMEWORKS, Framework, Noisy, Sizes, keeps_class
 from torch.utils.data import DataLoader
 
 
-@pytest.mark.limit(300)
+@pytest.mark.limit(500)
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_framework_sees_torchs_batches_from_our_iterators(name: str) -> None:
     report = frameworks.run(name, frameworks.arguments([]))
