@@ -87,7 +87,7 @@ static PyMethodDef chain_methods[] = {
     {"fork", chain_fork, METH_NOARGS, "Fork all; -1 in this process, its number in each child."},
     {"pid", chain_pid, METH_O, "The process of a child; 0: not yet; negative: never, the errno."},
     {"proven", chain_proven, METH_NOARGS, "Whether a child's child is this process's own."},
-    {"hurry", chain_hurry, METH_NOARGS, "End the first child's head start."},
+    {"hurry", chain_hurry, METH_NOARGS, "More children than the first are wanted now."},
     {"stop", chain_stop, METH_NOARGS, "Fork no more children."},
     {NULL, NULL, 0, NULL},
 };

@@ -25,7 +25,7 @@
 /* --- making and ending --- */
 
 static mh_status worker_open(channel_object *self, uint32_t number, size_t ring_bytes,
-                             mh_error *err)
+                             size_t spill_bytes, mh_error *err)
 {
     channel_worker *worker = &self->workers[number];
     worker->notes = mh_calloc(self->depth, sizeof *worker->notes);
@@ -33,8 +33,7 @@ static mh_status worker_open(channel_object *self, uint32_t number, size_t ring_
         return mh_fail(err, MH_ERR_NOMEM, "no memory for the tasks of worker %u", number);
     worker->events = mh_event_ring_init(self->metrics.base + number * ring_bytes,
                                         MH_EVENTS_PER_WORKER, (uint16_t)(number + 1));
-    return mh_memory_create(&worker->spill, "millhead-spill",
-                            mh_memory_map_most(self->worker_count), 4096, err);
+    return mh_memory_create(&worker->spill, "millhead-spill", spill_bytes, 4096, err);
 }
 
 static mh_status channel_open(channel_object *self, mh_error *err)
@@ -54,8 +53,9 @@ static mh_status channel_open(channel_object *self, mh_error *err)
     MH_TRY(mh_control_open(&self->control, self->worker_count, self->depth, self->post_count, err));
     MH_TRY(mh_memory_create(&self->metrics, "millhead-metrics", metrics_bytes, metrics_bytes, err));
     MH_TRY(mh_memory_grow(&self->metrics, metrics_bytes, err));
+    size_t spill_bytes = mh_memory_map_most(self->worker_count);
     for (uint32_t w = 0; w < self->worker_count; w++)
-        MH_TRY(worker_open(self, w, ring_bytes, err));
+        MH_TRY(worker_open(self, w, ring_bytes, spill_bytes, err));
     return MH_OK;
 }
 

@@ -16,8 +16,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* How long the first child has the processors to itself. Long enough to start and do something
- * quick; whatever takes longer is not much slower for it. */
+/* How long child 1 waits before it forks child 2. Long enough for child 0 to do something quick;
+ * whatever takes longer is not much slower for it. */
 #define HEAD_START_NS UINT64_C(5000000)
 
 enum chain_order { NO_ORDER, HURRY, STOP };
@@ -142,10 +142,11 @@ static long chain_clone(const chain_thread *thread, _Atomic int *out_pid)
     return pid;
 }
 
-/* In the first child: fork the others. Returns in each of them, with its number. */
+/* In child 1: fork the others. Returns in each of them, with its number. */
 static int chain_run(chain_board *board, int children, const chain_thread *thread, pid_t caller)
 {
-    int number = 0;
+    int number = 1;
+    mh_futex_wait(&board->order, NO_ORDER, HEAD_START_NS);
     while (number + 1 < children) {
         if (chain_stopped(board)) {
             chain_break(board, number + 1, children, ECANCELED);
@@ -162,12 +163,28 @@ static int chain_run(chain_board *board, int children, const chain_thread *threa
             _exit(0);
         }
         atomic_store_explicit(&board->proven, true, memory_order_release);
-        if (number == 1)
-            mh_futex_wait(&board->order, NO_ORDER, HEAD_START_NS);
     }
     if (chain_stopped(board))
         _exit(0);
     return number;
+}
+
+/* Forks child 0, and child 1 for all others. As mh_chain_fork, with signals blocked. */
+static int chain_begin(const mh_chain *chain, const chain_thread *thread)
+{
+    chain_board *board = chain->board;
+    pid_t caller = getpid();
+    for (int number = 0; number < 2 && number < chain->children; number++) {
+        pid_t pid = fork();
+        if (pid == 0)
+            return number == 0 ? 0 : chain_run(board, chain->children, thread, caller);
+        if (pid < 0) {
+            chain_break(board, number, chain->children, errno);
+            break;
+        }
+        atomic_store_explicit(&board->pids[number], pid, memory_order_release);
+    }
+    return -1;
 }
 
 mh_status mh_chain_fork(mh_chain *chain, int *out_number, mh_error *err)
@@ -176,19 +193,13 @@ mh_status mh_chain_fork(mh_chain *chain, int *out_number, mh_error *err)
     sigset_t all, before;
     if (!chain_thread_read(&thread))
         return mh_fail(err, MH_ERR_UNSUPPORTED, "this kernel does not tell what fork() passes on");
-    pid_t caller = getpid();
     /* Signals wait until a child is what it is to be: a handler would run in a mere link. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    pid_t pid = fork();
-    int failed = errno;
-    *out_number = -1;
-    if (pid == 0)
-        *out_number = chain_run(chain->board, chain->children, &thread, caller);
-    else if (pid > 0)
-        atomic_store_explicit(&chain->board->pids[0], pid, memory_order_release);
+    *out_number = chain_begin(chain, &thread);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (pid < 0)
-        return mh_fail_sys(err, MH_ERR_IO, failed, "cannot fork");
+    int first = mh_chain_pid(chain, 0);
+    if (*out_number < 0 && first < 0)
+        return mh_fail_sys(err, MH_ERR_IO, -first, "cannot fork");
     return MH_OK;
 }

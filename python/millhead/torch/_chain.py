@@ -1,6 +1,6 @@
-"""Forked workers: the trainer forks the first, and each worker the next, from one snapshot.
+"""Forked workers: the trainer forks two, and each but the first the next, from one snapshot.
 
-A fork copies the page tables of the whole trainer, which takes milliseconds. ``iter()`` costs one,
+A fork copies the page tables of the whole trainer, which takes milliseconds. ``iter()`` costs two,
 however many workers there are: the others come up while the trainer goes on, and those that are no
 longer wanted do not come at all. Each is the trainer's own child and sees the trainer as it was at
 ``iter()``, as if the trainer had forked it. ``src/sys/chain.h`` says how.
@@ -27,7 +27,7 @@ _LOOK_S = 0.0005
 #: How a kernel or a sandbox says that it knows no CLONE_PARENT.
 _UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
 
-#: Whether workers that a worker forked are this process's own; None: not tried yet.
+#: Whether workers that another forked are this process's own; None: not tried yet.
 _works: bool | None = None
 
 
@@ -76,13 +76,13 @@ def _live(process: Any, plan: WorkerPlan) -> NoReturn:
 def _prove(workers: list[ChainWorker]) -> list[ChainWorker]:
     """The first time, wait until it is known whether chains work; the workers that are forked."""
     global _works
-    if _works is None and len(workers) > 1:
-        _works = workers[1].proves()
+    if _works is None and len(workers) > 2:
+        _works = workers[2].proves()
     if _works is not False:
         return workers
-    for worker in workers[1:]:
+    for worker in workers[2:]:
         worker.forget()
-    return workers[:1]
+    return workers[:2]
 
 
 class Link(popen_fork.Popen):
@@ -228,6 +228,7 @@ class ChainWorker(ChildWorker):
 
     def proves(self) -> bool | None:
         """Whether workers can fork workers, as this one shows; None: it cannot be told."""
+        self.hurry()
         while not self._link.chain.proven():
             if self.ended():
                 return False if -self._link.state() in _UNKNOWN else None
