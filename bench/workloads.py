@@ -36,6 +36,7 @@ SLOW_ROUNDS = 3  # of cells in which torch needs half a minute
 TABLE_ROWS, TABLE_COLUMNS = 1_000_000, 32
 ENTRIES, CLASSES = 1_280_000, 1000  # of a list like ImageNet's
 SLOW_INDEX, SLOW_S, USUAL_S = 5, 5.0, 0.01
+EVEN_S = 0.1  # each sample of the batch that workers share
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Cell:
     start: str | None = None  # how workers start; None: as the loader likes
     prefetch: int | None = None
     fresh: bool = False  # every block in a new process of the arm
+    dispatch: str = "batch"  # millhead's; the others know only whole batches
     rounds: int = ROUNDS
     least_rounds: int = LEAST_ROUNDS  # for a gate
 
@@ -114,6 +116,7 @@ class Cell:
             "counts": self.counts,
             "start": self.start,
             "prefetch": self.prefetch,
+            "dispatch": self.dispatch,
             "fresh": self.fresh,
             "rounds": self.rounds,
             "least_rounds": self.least_rounds,
@@ -210,12 +213,21 @@ def _w13(_: Sequence[int], quick: bool) -> Iterator[Cell]:
 
 
 def _tail(_: Sequence[int], quick: bool) -> Iterator[Cell]:
-    """One slow sample, any order. With prefetch 2 another batch waits in the slow worker."""
+    """One slow sample, any order. With prefetch 2 another batch waits in the slow worker, unless
+    workers take samples. And a first batch of slow samples, which they can share."""
     for prefetch in (1,) if quick else (1, 2):
         yield Cell(
             "tail", f"prefetch{prefetch}", 2, 4, 240, 0.0, gated=prefetch == 1, block="tail",
             prefetch=prefetch, fresh=True, rounds=1 if quick else SLOW_ROUNDS, least_rounds=1,
         )  # fmt: skip
+    yield Cell(
+        "tail", "sample2", 2, 4, 240, 0.0, gated=False, block="tail", prefetch=2, fresh=True,
+        dispatch="sample", rounds=1 if quick else SLOW_ROUNDS, least_rounds=1,
+    )  # fmt: skip
+    yield Cell(
+        "tail", "first8", 4, 8, 64, 0.0, gated=False, block="first", fresh=True,
+        dispatch="sample", rounds=SLOW_ROUNDS, least_rounds=SLOW_ROUNDS,
+    )  # fmt: skip
 
 
 def _resume(_: Sequence[int], quick: bool) -> Iterator[Cell]:
@@ -287,16 +299,16 @@ def read_whole_list(_: int) -> None:
 
 
 class Sleeper:
-    """Samples that take a while, and one that takes long."""
+    """Samples that take a while, and perhaps one that takes long."""
 
-    def __init__(self, length: int) -> None:
-        self.length = length
+    def __init__(self, length: int, usual_s: float, slow_index: int | None) -> None:
+        self.length, self.usual_s, self.slow_index = length, usual_s, slow_index
 
     def __len__(self) -> int:
         return self.length
 
     def __getitem__(self, index: int) -> int:
-        time.sleep(SLOW_S if index == SLOW_INDEX else USUAL_S)
+        time.sleep(SLOW_S if index == self.slow_index else self.usual_s)
         return index
 
 
@@ -339,7 +351,9 @@ def dataset(cell: Cell, data_dir: Path, tensors: bool) -> Any:
     if cell.workload == "TD":
         return _table(cell.epoch_samples)
     if cell.workload == "tail":
-        return Sleeper(cell.epoch_samples)
+        if cell.block == "first":
+            return Sleeper(cell.epoch_samples, EVEN_S, None)
+        return Sleeper(cell.epoch_samples, USUAL_S, SLOW_INDEX)
     if cell.block in ("first", "memory"):
         return Listed(ENTRIES)
     if cell.kind in ("int", "shuffle") or cell.block == "resume":
