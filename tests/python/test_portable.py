@@ -162,7 +162,8 @@ def test_torchs_own_iterators_serve_without_the_core(platform: str, tmp_path: Pa
     assert sorted(index for indices in report["uneven"] for index in indices) == list(range(10))
     assert report["resumed"]
     assert report["skipped"]
-    assert "C core" in report["keyed"]
+    assert ("keyed" in report) == (platform != "old torch")  # the C core is there, then
+    assert "C core" in report.get("keyed", "C core")
     assert report["everything"] == 23
     assert report["after_reset"] == 0
     assert report["installed"] == [6, 6]
