@@ -116,14 +116,17 @@ print(json.dumps(report))
 _PORTABLE = {"millhead", "millhead._imports", "millhead.torch"} | {
     f"millhead.torch.{name}"
     for name in (
+        "_faults",
         "_install",
         "_moment",
         "_native",
         "_order",
+        "_rng",
         "_stats",
         "_torchs",
         "_world",
         "distributed",
+        "fetch",
         "loader",
         "resume",
     )
