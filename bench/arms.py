@@ -48,6 +48,8 @@ class TorchLike:
         extra: dict[str, Any] = {} if cell.in_order else {"in_order": False}
         if cell.dispatch != "batch" and hasattr(self._make, "stats"):
             extra["dispatch"] = cell.dispatch
+        if cell.snapshot_rng and hasattr(self._make, "stats"):
+            extra["snapshot_rng"] = True
         if cell.block == "memory":
             extra["worker_init_fn"] = workloads.read_whole_list
         return self._make(

@@ -52,6 +52,7 @@ RATIO_GATES = (
     ("W11", "array", 0, 5.0, None),
     ("W11", "tensor", 0, 1.5, None),
     ("W11", "big", 2, 3.0, None),
+    ("W11", "snapshots", 2, 5.0, None),
     ("TD", "rows", 0, 10.0, None),
     ("W12", "fork4", 4, 3.0, 5.0),
     ("W12", "spawn4", 4, 10.0, None),

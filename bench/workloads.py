@@ -57,6 +57,7 @@ class Cell:
     prefetch: int | None = None
     fresh: bool = False  # every block in a new process of the arm
     dispatch: str = "batch"  # millhead's; the others know only whole batches
+    snapshot_rng: bool = False  # millhead's: every batch brings its worker's generators along
     rounds: int = ROUNDS
     least_rounds: int = LEAST_ROUNDS  # for a gate
 
@@ -117,6 +118,7 @@ class Cell:
             "start": self.start,
             "prefetch": self.prefetch,
             "dispatch": self.dispatch,
+            "snapshot_rng": self.snapshot_rng,
             "fresh": self.fresh,
             "rounds": self.rounds,
             "least_rounds": self.least_rounds,
@@ -166,6 +168,10 @@ def _w11(workers: Sequence[int], quick: bool) -> Iterator[Cell]:
         for count in (w for w in (0, 2) if w in workers):
             yield Cell("W11", kind, count, 64, epoch, block, kind == "shuffle", False, size)
     if 2 in workers:
+        size = 4 * VECTOR
+        yield Cell(
+            "W11", "snapshots", 2, 64, epoch, block, bytes_per_sample=size, snapshot_rng=True
+        )
         samples, block = (32, 0.25) if quick else (64, 0.5)
         yield Cell("W11", "big", 2, 4, samples, block, bytes_per_sample=4 * BIG)
 
@@ -358,7 +364,7 @@ def dataset(cell: Cell, data_dir: Path, tensors: bool) -> Any:
         return Listed(ENTRIES)
     if cell.kind in ("int", "shuffle") or cell.block == "resume":
         return Stored(range(1000, 1000 + DISTINCT), cell.epoch_samples)
-    if cell.kind == "array" or cell.block == "calls":
+    if cell.kind in ("array", "snapshots") or cell.block == "calls":
         return Stored(_vectors(), cell.epoch_samples)
     if cell.kind == "tensor":
         import torch
