@@ -235,6 +235,19 @@ def test_another_number_of_workers_goes_on_with_the_same_samples(before: int, af
     assert describe(list(resumed)) == expected
 
 
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 0), (0, 2)])
+def test_another_number_of_workers_begins_the_next_epoch(before: int, after: int) -> None:
+    def make(workers: int) -> DataLoader[Any]:
+        return _loader("own generator", workers, persistent_workers=workers > 0, snapshot_rng=True)
+
+    loader = make(before)
+    list(loader)
+    state = loader.state_dict()
+    resumed = make(after)
+    resumed.load_state_dict(state)
+    assert sorted(torch.cat(list(resumed)).tolist()) == list(range(LENGTH))
+
+
 def test_out_of_order_nothing_is_lost_or_repeated() -> None:
     loader = _loader("sequential", 3, in_order=False)
     iterator = iter(loader)
@@ -543,6 +556,8 @@ def _state() -> dict[str, Any]:
         ({"generators": {"global": "zzz", "own": {}}}, "damaged"),
         ({"generators": {"global": "AAAA", "own": {}}}, "damaged"),
         ({"worker_states": [None]}, "damaged"),
+        ({"ended": [3]}, "damaged"),
+        ({"next_worker": 7}, "damaged"),
     ],
 )
 def test_a_wrong_state_is_refused_in_one_line(change: dict[str, Any], message: str) -> None:

@@ -140,7 +140,7 @@ class Position:
         self.again = self.persists and self.workers > 0
         if not self.again:
             self.base_seed = None
-        if self.workers > 0 and not self.persists:
+        if loader.num_workers != self.workers or (self.workers > 0 and not self.persists):
             self.restores = []  # new workers, with the dataset as the trainer has it
         for restore in self.restores:
             restore.renew, restore.skip = True, 0
@@ -224,10 +224,10 @@ def read(state: Any, loader: Any) -> Position:
     _require(
         version == VERSION, f"the state has version {version!r}, this millhead reads {VERSION}"
     )
-    length = _length(loader.dataset)
+    samples = _length(loader.dataset)
     _require(
-        state.get("length") == length,
-        f"the state is of a dataset of {state.get('length')} samples, this one has {length}",
+        state.get("length") == samples,
+        f"the state is of a dataset of {state.get('length')} samples, this one has {samples}",
     )
     try:
         position = _parse(state)
@@ -263,6 +263,9 @@ def _count(value: Any) -> int:
 
 def _parse(state: dict[str, Any]) -> Position:
     first = state["first_generators"]
+    for number in (*state["ended"], state["next_worker"]):
+        if not 0 <= number < max(state["workers"], 1):
+            raise ValueError(f"there is no worker {number!r}")
     return Position(
         epoch=_count(state["epoch"] + 1) - 1,
         consumed=_count(state["_sampler_iter_yielded"]),
@@ -315,13 +318,13 @@ class WorkerProgress:
             dataset, iterator, generators = known.dataset, known.iterator, known.generators
         elif self.state is not None:
             dataset, iterator, generators = pickle.loads(self.state)
-        has_hooks = dataset is not None or iterator is not None
+        hooked = dataset is not None or iterator is not None
         return {
             "dataset": dataset,
             "iterator": iterator,
             "generators": generators,
             "renew": self.old,
-            "skip": self.batches if iterable and not has_hooks else 0,
+            "skip": self.batches if iterable and not hooked else 0,
         }
 
 
@@ -420,8 +423,8 @@ class Progress:
     def replaying(self, loader: Any) -> Iterator[None]:
         """Run what draws for the epoch's order under the generators of its beginning.
 
-        Global generators are then put back as the caller had them, unless he had set them to that
-        very moment: then the draws are those of his own run.
+        Global generators are then put back as the caller had them, unless they were at that very
+        moment: then the draws are those of the caller's own run.
         """
         if self.resume is None:
             yield
