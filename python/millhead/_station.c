@@ -207,10 +207,9 @@ static int gather_samples(station_object *self, sample_fn next, PyObject *from, 
                               mh_clock_ns() - long_ns, long_ns);
     }
     self->samples = status == 0 ? (uint32_t)PyList_Size(samples) : 0;
-    uint64_t spent_ns = mh_clock_ns() - watch.began_ns;
-    self->fetch_ns += spent_ns;
-    mh_event_ring_put(self->events, MH_EVENT_FETCH, position, self->samples, watch.began_ns,
-                      spent_ns);
+    if (self->fetch_ns == 0)
+        self->fetch_began_ns = watch.began_ns;
+    self->fetch_ns += mh_clock_ns() - watch.began_ns;
     return status;
 }
 
@@ -338,6 +337,13 @@ static void tell_threads(station_object *self)
         mh_control_set_threads(self->control, (uint32_t)threads);
 }
 
+void mh_station_say_fetched(station_object *self)
+{
+    if (self->fetch_ns)
+        mh_event_ring_put(self->events, MH_EVENT_FETCH, self->task.position, self->samples,
+                          self->fetch_began_ns, self->fetch_ns);
+}
+
 void mh_station_publish(station_object *self, mh_result *result, mh_result_kind kind,
                         uint64_t began_ns)
 {
@@ -351,6 +357,8 @@ void mh_station_publish(station_object *self, mh_result *result, mh_result_kind 
     if (self->skipped || self->replaced)
         memcpy(result->fault, self->fault, sizeof result->fault);
     result->fetch_ns = self->fetch_ns;
+    if (kind < MH_RESULT_PART)
+        mh_station_say_fetched(self);
     result->collate_ns = mh_clock_ns() - began_ns;
     mh_event_ring_put(
         self->events,

@@ -24,6 +24,7 @@ typedef struct station_object {
     PyObject *structure;
     uint32_t generation;
     mh_task task; /* the one in hand, without its payload */
+    uint64_t fetch_began_ns;
     uint64_t fetch_ns;
     uint32_t offset;  /* of the sample being fetched */
     uint32_t samples; /* in the batch */
@@ -61,6 +62,9 @@ mh_sink mh_station_sink(station_object *self, mh_leaf *leaves);
 /* Fills the rest of a result and publishes it. */
 void mh_station_publish(station_object *self, mh_result *result, mh_result_kind kind,
                         uint64_t began_ns);
+
+/* Says how long fetching took. */
+void mh_station_say_fetched(station_object *self);
 
 /* Sends [pickle, buffer or tensor, ...]; there must be room. False with an exception. */
 bool mh_station_send(station_object *self, PyObject *pieces, mh_result_kind kind);

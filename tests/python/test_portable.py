@@ -69,7 +69,8 @@ with warnings.catch_warnings(record=True) as caught:
     values = {n: p.default for n, p in wanted.items() if n not in ("self", "dataset")}
     values.update(num_workers=2, prefetch_factor=3, persistent_workers=True, in_order=False,
                   timeout=30, worker_init_fn=print, multiprocessing_context="fork",
-                  generator=torch.Generator(), dispatch="batch", memory="1GB")
+                  generator=torch.Generator(), dispatch="batch", memory="1GB",
+                  on_error="raise", rng=("torch",))
     everything = DataLoader(Noisy(), **values)
     report["everything"] = sum(1 for _ in everything)
     everything.stats(reset=True)
@@ -103,6 +104,12 @@ try:
     millhead.torch.DistributedSampler(range(10), 2, 0, order="keyed")
 except ValueError as error:
     report["keyed"] = str(error)
+report["refused"] = []
+for option in ({"dispatch": "sample"}, {"on_error": "skip"}):
+    try:
+        DataLoader(Noisy(), **option)
+    except ValueError as error:
+        report["refused"].append(str(error))
 advice = [w for w in caught if issubclass(w.category, millhead.Advice)]
 report["advice"] = [str(w.message) for w in advice]
 report["at"] = [w.filename for w in advice]
@@ -151,6 +158,8 @@ def test_torchs_own_iterators_serve_without_the_core(platform: str, tmp_path: Pa
     assert report["equal"] == [True] * 4
     assert report["own"] == [True] * 4
     assert set(report["modules"]) - {"millhead._core"} == _PORTABLE
+    assert len(report["refused"]) == 2
+    assert all("torch's own iterators" in text for text in report["refused"])
     real = DataLoader([1]).stats()
     # Each of two workers gives the whole stream.
     for stats, workers, batches in zip(report["stats"], [0, 2, 0, 2], [12, 12, 4, 8], strict=True):
