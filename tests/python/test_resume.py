@@ -431,6 +431,24 @@ def test_iterable_datasets_begin_their_next_epoch(
     assert describe(list(resumed)) == expected
 
 
+@pytest.mark.parametrize("stream", [CountingStream, HookedStream, PlainStream])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.filterwarnings("ignore::millhead.Advice")
+def test_an_iterable_dataset_goes_on_after_its_iterator_is_gone(stream: Any, workers: int) -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(stream(), batch_size=2, num_workers=workers)
+
+    torch.manual_seed(1)
+    expected = describe(list(make()))
+    torch.manual_seed(1)
+    loader = make()
+    seen = _take(iter(loader), 3)
+    state = loader.state_dict()
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert describe(seen + list(resumed)) == expected
+
+
 def test_drawing_a_stream_again_is_said_once() -> None:
     loader = DataLoader(PlainStream(), num_workers=0)
     _take(iter(loader), 3)

@@ -520,6 +520,13 @@ class Progress:
         self.stateful = self.stateful or state is not None
         worker.state, worker.old, worker.ended = state, False, ended
 
+    def note_dataset(self, dataset: Any) -> None:
+        """Without workers, and after the iterator is gone: the dataset still knows where it is."""
+        caller = self.workers[0]
+        known = caller.state
+        if not isinstance(known, Restore) or known.iterator is None:
+            caller.state, caller.old = Restore(dataset=state_of(dataset)), False
+
     def delivered(self) -> None:
         """A batch was handed over."""
         self.yielded += 1
@@ -606,6 +613,8 @@ class Bookmark:
         iterator = None if self.current is None else self.current()
         if iterator is not None:
             iterator.note_state()
+        elif self.progress.alone:
+            self.progress.note_dataset(loader.dataset)
         return self.progress.to_dict(loader, keeper)
 
     def load(self, state: dict[str, Any], loader: Any) -> None:
