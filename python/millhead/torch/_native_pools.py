@@ -68,6 +68,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 # --- libraries that are loaded ---
 
+_MOST = re.compile(rb"MAX_THREADS=(\d+)")  # here, not in each forked worker
 _LIBRARY = re.compile(r"/lib(?:\w*(openblas)|[gi]?omp)[^/]*\.so[^/]*$")
 
 
@@ -122,7 +123,7 @@ class OpenBlas(Pool):
 
     def default(self) -> int:
         """Threads it has where nobody has said how many: no more than it was built for."""
-        most = re.search(rb"MAX_THREADS=(\d+)", self._config() or b"")
+        most = _MOST.search(self._config() or b"")
         return min(super().default(), int(most[1]) if most else 2**16)
 
     def chosen(self) -> int | None:
