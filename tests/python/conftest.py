@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
+import os
 import signal
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import procs
 import pytest
 import torch
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 LIMIT_SECONDS = 100.0
 
@@ -29,6 +31,19 @@ def standing_helpers() -> None:
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()  # what is imported stays: collecting between tests then costs little
+
+
+@pytest.fixture(autouse=True)
+def no_torch_workers_beside_a_sanitizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skips what starts torch's own workers under AddressSanitizer: they come with threads in this
+    process, and a fork beside a thread may find the sanitizer's allocator locked for ever."""
+
+    def skip(iterator: Any, *_: Any) -> None:
+        iterator._shutdown = True  # for its finaliser
+        pytest.skip("torch's own workers do not go with AddressSanitizer")
+
+    if "libasan" in os.environ.get("LD_PRELOAD", ""):
+        monkeypatch.setattr(_MultiProcessingDataLoaderIter, "__init__", skip)
 
 
 @pytest.hookimpl(wrapper=True)
