@@ -74,9 +74,11 @@ static PyObject *walk_list(walk *w, PyObject *node)
     Py_ssize_t length = PyList_Size(node);
     PyObject *copy = PyList_New(length);
     for (Py_ssize_t i = 0; copy && i < length; i++) {
-        PyObject *child = walk_node(w, PyList_GetItem(node, i));
+        PyObject *item = Py_XNewRef(PyList_GetItem(node, i)); /* user code may shorten the list */
+        PyObject *child = item ? walk_node(w, item) : decline(w);
         if (!child || PyList_SetItem(copy, i, child) < 0)
             Py_CLEAR(copy);
+        Py_XDECREF(item);
     }
     return copy;
 }

@@ -9,7 +9,7 @@ import pickle
 import resource
 import signal
 import time
-from collections import Counter
+from collections import Counter, namedtuple
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -246,3 +246,36 @@ def test_an_index_that_cannot_be_pickled_costs_no_slot() -> None:
     assert refused == 40
     assert loader.stats()["paths"]["general"] == 0
     assert loader.stats()["paths"]["slot"] >= 10
+
+
+Pair = namedtuple("Pair", "a b")
+
+
+class _Emptying(type):
+    """Empties a batch when one of its parts is asked what it is."""
+
+    victim: list[Any] | None = None
+
+    def __getattribute__(cls, name: str) -> Any:
+        if name == "_fields" and _Emptying.victim is not None:
+            _Emptying.victim.clear()
+            _Emptying.victim = None
+        return super().__getattribute__(name)
+
+
+class _Part(Pair, metaclass=_Emptying):
+    pass
+
+
+def _emptied_at_nine(samples: list[int]) -> list[Any]:
+    batch = [_Part(torch.ones(2), torch.ones(2)), torch.zeros(3)]
+    if samples == [9]:
+        _Emptying.victim = batch
+    return batch
+
+
+def test_a_batch_may_change_while_it_is_sent() -> None:
+    """It arrives as it is then; what it held is not read after it is gone."""
+    loader = DataLoader(range(20), num_workers=1, collate_fn=_emptied_at_nine)
+    assert [len(batch) for batch in loader] == [0 if number == 9 else 2 for number in range(20)]
+    assert loader.stats()["paths"]["slot"] >= 15
