@@ -4,6 +4,7 @@
 #ifndef MILLHEAD_MILLHEAD_H
 #define MILLHEAD_MILLHEAD_H
 
+#include <millhead/diagnose.h>
 #include <millhead/error.h>
 #include <millhead/plan.h>
 

@@ -1,0 +1,220 @@
+/* diagnose.h - what a run waited for, why, and what to change
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Three steps, each usable alone: read a run or a log (mh_run_read), replay it under other settings
+ * (mh_replay), judge it (mh_verdict_make). The last two are pure functions.
+ */
+#ifndef MILLHEAD_DIAGNOSE_H
+#define MILLHEAD_DIAGNOSE_H
+
+#include <millhead/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One list: code, slug. docs/verdicts/SLUG.md explains each. */
+#define MH_CAUSE_LIST(X)                                                                           \
+    X(MH_CAUSE_DEVICE, "device-bound")                                                             \
+    X(MH_CAUSE_CPU, "cpu-bound")                                                                   \
+    X(MH_CAUSE_PYTHON, "python-bound")                                                             \
+    X(MH_CAUSE_DISK, "disk-bound")                                                                 \
+    X(MH_CAUSE_LATENCY, "latency-bound")                                                           \
+    X(MH_CAUSE_COLLATE, "collate-bound")                                                           \
+    X(MH_CAUSE_MAIN, "main-bound")                                                                 \
+    X(MH_CAUSE_TAIL, "tail-bound")                                                                 \
+    X(MH_CAUSE_OVERSUBSCRIBED, "oversubscribed")                                                   \
+    X(MH_CAUSE_MEMORY, "memory-growth")                                                            \
+    X(MH_CAUSE_STARTUP, "startup-bound")                                                           \
+    X(MH_CAUSE_STRAGGLER, "straggler")                                                             \
+    X(MH_CAUSE_UNCLEAR, "unclear")
+
+typedef enum mh_cause {
+#define MH_CAUSE_ENUM(code, slug) code,
+    MH_CAUSE_LIST(MH_CAUSE_ENUM)
+#undef MH_CAUSE_ENUM
+        MH_CAUSE_COUNT
+} mh_cause;
+
+/* The slug ("cpu-bound"); never NULL, any value accepted. Any thread. */
+MH_API const char *mh_cause_name(mh_cause cause);
+
+/* A duration that was not measured. */
+#define MH_NOT_MEASURED UINT64_MAX
+
+/* What one batch cost, in delivery order. Times in ns. */
+typedef struct mh_batch_cost {
+    uint64_t wait;         /* the consumer waited for it */
+    uint64_t step;         /* the consumer worked on it, until it asked for the next */
+    uint64_t step_train;   /* the part of step known to be training, or MH_NOT_MEASURED */
+    uint64_t step_cpu;     /* consumer's thread on a CPU during step, or MH_NOT_MEASURED */
+    uint64_t step_delay;   /* consumer's thread runnable and waiting for a CPU during step */
+    uint64_t fetch;        /* getting the samples, or MH_NOT_MEASURED */
+    uint64_t fetch_cpu;    /* of it on a CPU */
+    uint64_t fetch_delay;  /* of it waiting for a CPU; the rest is blocked */
+    uint64_t fetch_excess; /* of it what slow samples took above the median sample's time */
+    uint64_t collate;      /* or MH_NOT_MEASURED */
+    uint64_t collate_cpu;
+    uint64_t transfer;   /* from the end of collate until the consumer had it, less the time it
+                            lay ready before it was asked for */
+    uint64_t read_bytes; /* from storage */
+    uint32_t samples;
+    uint32_t epoch; /* from 0 */
+    int32_t worker; /* -1: the consumer itself */
+    uint32_t first; /* 1: the first batch of its epoch; its wait counts as start-up */
+} mh_batch_cost;
+
+/* One process or the machine over the steady part of a run; 0 where not sampled. */
+typedef struct mh_usage_sum {
+    uint64_t wall_ns;    /* how long it was sampled; 0: not at all */
+    double busy_cpus;    /* CPUs busy on the whole machine, on average */
+    double loader_cpus;  /* CPUs used by the consumer and its workers */
+    double loader_delay; /* threads of theirs that waited for a CPU, on average */
+    double iowait_cpus;
+    double disk_busy;          /* share of time the busiest disk was busy, 0..1 */
+    double disk_read_per_s;    /* bytes */
+    double net_read_per_s;     /* bytes */
+    double memory_per_s;       /* growth of PSS of consumer and workers, bytes per second, robust */
+    double memory_first_bytes; /* PSS when the steady part began */
+    double memory_last_bytes;
+    double memory_share_up; /* share of the sampled intervals in which it grew, 0..1 */
+    double memory_available_bytes;
+    double gpu_util; /* 0..1; negative: no device sampled */
+} mh_usage_sum;
+
+/* A rank's time per step, summed over the run (from step timers or its loader's events). */
+typedef struct mh_rank_cost {
+    uint32_t rank;
+    char host[64];
+    uint64_t steps;
+    uint64_t own;     /* ns not spent waiting for others: data, forward, update, ... */
+    uint64_t data;    /* of it data */
+    uint64_t waiting; /* ns in barriers and collectives, as far as measured */
+    uint64_t total;
+} mh_rank_cost;
+
+typedef enum mh_vantage {
+    MH_VANTAGE_INSIDE,  /* events of the loader itself */
+    MH_VANTAGE_OUTSIDE, /* only what /proc tells of its processes */
+    MH_VANTAGE_LOG,     /* a log of another tool */
+} mh_vantage;
+
+/* Everything the verdict is made from. */
+typedef struct mh_facts {
+    mh_vantage vantage;
+    const mh_batch_cost *batches; /* owned by whoever made the facts */
+    size_t batch_count;
+
+    /* The loader's settings; -1: not known. */
+    int workers, prefetch, batch_size, in_order, persistent, pin_memory;
+    int cpus;       /* CPUs the run was allowed */
+    char start[16]; /* "fork", ... */
+    char kind[16];  /* "torch", "millhead", "iterable", "earthmover" */
+
+    uint64_t setup_ns; /* making iterators, over all epochs, or the log's set-up */
+    uint64_t epochs;
+    uint64_t run_ns;                /* first event to last */
+    uint64_t probes, probes_native; /* see docs/events.md; 0: not probed */
+    uint64_t sample_median_ns;      /* 0: not measured */
+    uint64_t sample_p99_ns, sample_max_ns;
+    uint64_t samples_slow; /* samples above 5 medians */
+    uint64_t samples_timed;
+    mh_usage_sum usage;
+    const mh_rank_cost *ranks; /* more than one: a distributed run */
+    size_t rank_count;
+} mh_facts;
+
+/* Settings for a replay; _init takes them from the facts. Costs are scaled by the factors. */
+typedef struct mh_replay_options {
+    size_t struct_size;
+    int workers, prefetch, cpus; /* workers 0: the consumer fetches itself */
+    int in_order;
+    double fetch_cpu, fetch_blocked, collate, transfer; /* factors; 1: as measured, 0: free */
+    double step_main; /* factor for the consumer's own work in a step (not training) */
+    int clip_excess;  /* 1: slow samples take a median sample's time */
+    int free_startup; /* 1: making iterators and first batches cost nothing after the first */
+} mh_replay_options;
+
+typedef struct mh_replay_result {
+    uint64_t total_ns;   /* the whole run */
+    uint64_t wait_ns;    /* of it the consumer waited, first batches left out */
+    uint64_t startup_ns; /* of it set-up and first batches */
+    uint64_t step_ns;
+} mh_replay_result;
+
+MH_API void mh_replay_options_init(mh_replay_options *options, const mh_facts *facts);
+
+/* Plays the run again: workers that take batches in turn, prefetch x workers under way, delivery in
+ * order or not, CPUs shared by all that want one. No clock, no randomness. Memory: what it
+ * allocates it frees. Errors: MH_ERR_INVALID (no batches, nothing measured), MH_ERR_NOMEM. Any
+ * thread. */
+MH_API MH_MUST_CHECK mh_status mh_replay(mh_replay_result *out, const mh_facts *facts,
+                                         const mh_replay_options *options, mh_error *err);
+
+#define MH_VERDICT_LINES 12
+#define MH_VERDICT_LINE 240
+
+typedef struct mh_stage_shares { /* of the steady time, 0..1; they add up to 1 */
+    double train;                /* the step, less main */
+    double main;                 /* the consumer's own work between steps */
+    double wait_cpu;             /* waiting while the samples' code ran on a CPU */
+    double wait_run;             /* waiting while it waited for a CPU */
+    double wait_blocked;         /* waiting while it was blocked: disk, network, sleep */
+    double wait_collate;
+    double wait_transfer;
+    double wait_other; /* waiting, and no event tells for what */
+} mh_stage_shares;
+
+typedef struct mh_suspect {
+    mh_cause cause;
+    double gain; /* run time now / run time without the cause, by replay; 1: nothing to win */
+} mh_suspect;
+
+typedef struct mh_verdict {
+    mh_cause cause;
+    double predicted_gain;    /* run time now / run time after the fix; 1: nothing to win */
+    double device_wait_share; /* of the whole steady time, 0..1 */
+    double idle_device_s;     /* seconds */
+    mh_stage_shares stages;
+    mh_suspect others[MH_CAUSE_COUNT]; /* that also matter, the largest first */
+    size_t other_count;
+    char fix[MH_VERDICT_LINE];
+    char evidence[MH_VERDICT_LINES][MH_VERDICT_LINE];
+    size_t evidence_count;
+    char warnings[MH_VERDICT_LINES][MH_VERDICT_LINE];
+    size_t warning_count;
+} mh_verdict;
+
+/* Judges. Pure; facts with little in them give MH_CAUSE_UNCLEAR and what to measure next in `fix`.
+ * Errors: MH_ERR_INVALID, MH_ERR_NOMEM. Any thread. */
+MH_API MH_MUST_CHECK mh_status mh_verdict_make(mh_verdict *out, const mh_facts *facts,
+                                               mh_error *err);
+
+/* Waits as users know them: first batches of the run left out, epoch gaps included. Seconds. */
+typedef struct mh_wait_stats {
+    uint64_t count;
+    double mean, p50, p99, max;
+} mh_wait_stats;
+
+/* A run or log, read. Opaque: it owns the facts. */
+typedef struct mh_run mh_run;
+
+/* Reads a run directory, an events file, or a log of Earthmover's. Progress is told, when not NULL,
+ * with bytes read and bytes in all; a non-zero answer stops with MH_ERR_CLOSED.
+ * On failure *out is untouched. The caller closes it. Errors: MH_ERR_NOT_FOUND, MH_ERR_IO,
+ * MH_ERR_CORRUPT (nothing in it is an event), MH_ERR_UNSUPPORTED (a later version, named),
+ * MH_ERR_NOMEM. One thread at a time. */
+MH_API MH_MUST_CHECK mh_status mh_run_read(mh_run **out, const char *path,
+                                           int (*progress)(void *, uint64_t, uint64_t),
+                                           void *progress_arg, mh_error *err);
+MH_API const mh_facts *mh_run_facts(const mh_run *run);
+MH_API mh_wait_stats mh_run_waits(const mh_run *run);
+MH_API uint64_t mh_run_bad_lines(const mh_run *run);
+/* Seconds of set-up: the log's own, or making the first iterator and its first batch. */
+MH_API double mh_run_setup_s(const mh_run *run);
+MH_API void mh_run_close(mh_run *run); /* NULL is allowed */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
