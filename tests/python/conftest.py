@@ -10,6 +10,7 @@ import signal
 from collections.abc import Generator, Iterator
 from typing import Any
 
+import millhead.torch._stats
 import procs
 import pytest
 import torch
@@ -34,7 +35,15 @@ def standing_helpers() -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_torch_workers_beside_a_sanitizer(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_advice_given_yet(nothing_left: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Advice is given once per process; every test counts as one."""
+    monkeypatch.setattr(millhead.torch._stats, "_advised", set())
+
+
+@pytest.fixture(autouse=True)
+def no_torch_workers_beside_a_sanitizer(
+    nothing_left: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Skips what starts torch's own workers under AddressSanitizer: they come with threads in this
     process, and a fork beside a thread may find the sanitizer's allocator locked for ever."""
 
@@ -85,7 +94,11 @@ def _left_over(children: set[int], descriptors: dict[int, str]) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def nothing_left(request: pytest.FixtureRequest, time_limit: None) -> Iterator[None]:
-    """Fails a test that leaves child processes or descriptors behind."""
+    """Fails a test that leaves child processes or descriptors behind.
+
+    Those that take ``monkeypatch`` ask for this one first: what a test put in a module's place is
+    then gone, with all that it kept alive, when this looks.
+    """
     children, descriptors = procs.children(), procs.descriptors()
     yield
     if request.node.stash.get(_FAILED, True):

@@ -30,8 +30,7 @@ TORCHS = (DataLoader._get_iterator, DataLoader.__iter__)
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(millhead.torch._stats, "_advised", set())
+def installed() -> Iterator[None]:
     millhead.torch.install()
     yield
     millhead.torch.uninstall()

@@ -9,7 +9,7 @@ import millhead
 import procs
 import pytest
 import torch
-from millhead.torch import DataLoader, IterableDataset, Subset, SubsetRandomSampler, _stats
+from millhead.torch import DataLoader, IterableDataset, Subset, SubsetRandomSampler
 
 BAD = (3, 7, 8, 9)
 
@@ -60,9 +60,8 @@ def _outcomes(loader: Any) -> list[Any]:
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test is a process of its own as far as advice goes."""
-    monkeypatch.setattr(_stats, "_advised", set())
+def quiet() -> None:
+    """What is skipped or replaced is told of; here it is meant."""
     warnings.simplefilter("ignore", millhead.Advice)
 
 

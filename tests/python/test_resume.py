@@ -455,9 +455,6 @@ def test_drawing_a_stream_again_is_said_once() -> None:
     state = loader.state_dict()
     resumed = DataLoader(PlainStream(), num_workers=0)
     resumed.load_state_dict(state)
-    from millhead.torch import _stats
-
-    _stats._advised.discard("fast-forward")
     with pytest.warns(UserWarning, match="by drawing 3 batches again"):
         list(resumed)
 

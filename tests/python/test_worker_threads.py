@@ -95,9 +95,8 @@ def _started(told: Any) -> dict[str, int]:
 
 
 @pytest.fixture
-def advice(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], list[str]]:
+def advice() -> Callable[[Callable[[], Any]], list[str]]:
     """Calls something, and gives the Advice it caused, as in a process that has given none yet."""
-    monkeypatch.setattr(millhead.torch._stats, "_advised", set())
 
     def caused_by(action: Callable[[], Any]) -> list[str]:
         with warnings.catch_warnings(record=True) as caught:
