@@ -588,7 +588,14 @@ static PyObject *station_send_end(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *station_stopped(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(mh_control_stopped(((station_object *)object)->control));
+}
+
 static PyMethodDef station_methods[] = {
+    {"stopped", station_stopped, METH_NOARGS, "Whether the consumer wants no more."},
     {"next", station_next, METH_NOARGS,
      "(index, whether an epoch begins, whether to save a state) of the next task, or None."},
     {"fetch", station_fetch, METH_VARARGS, "fetch(dataset, indices): the samples, in order."},

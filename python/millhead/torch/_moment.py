@@ -16,6 +16,7 @@ import torch
 
 try:
     import numpy
+    import numpy.random  # numpy loads it only when asked: here, not under a training loop's limits
 except ImportError:
     numpy = None  # type: ignore[assignment]
 

@@ -85,16 +85,16 @@ class Engine:
     """What a loader keeps between its iterators: batch memory, the schema, the numbers."""
 
     def __init__(self, budget: int | None) -> None:
-        if budget is None:
-            budget = max(_core.memory()[1] // 4, 1)
         self.pid = os.getpid()
-        self.pool = _core.Pool(budget)
-        self.schema: multi.Schema | None = None
-        #: Batches that all live iterators together may have under way.
-        self.under_way = 0
         #: Where spawned workers come from, or why they cannot.
         self.template: Template | None = None
         self.no_template: str | None = None
+        if budget is None:
+            budget = max(_core.memory()[1] // 4, 1)
+        self.pool = _core.Pool(budget)  # may fail; what __del__ looks at is there already
+        self.schema: multi.Schema | None = None
+        #: Batches that all live iterators together may have under way.
+        self.under_way = 0
         _engines.add(self)
 
     def close_template(self) -> None:

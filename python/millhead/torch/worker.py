@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import gc
 import io
 import os
@@ -83,14 +84,18 @@ class WorkerPlan:
 
 
 def prepare_to_fork() -> None:
-    """Load what every worker needs and numpy loads only when it is asked for: once, not in each."""
-    with contextlib.suppress(ImportError):
-        import numpy.random  # noqa: F401
+    """Find what every worker needs to know: once, not in each."""
+    _has_accelerator()
     _native_pools.look()
 
 
+@functools.cache
+def _has_accelerator() -> bool:
+    return torch.accelerator.current_accelerator() is not None
+
+
 def _seed_torch(seed: int) -> None:
-    if torch.accelerator.current_accelerator() is None:
+    if not _has_accelerator():
         # All that torch.manual_seed does where torch was built for the CPU alone; it would also
         # note a stack trace for each device that might appear, in milliseconds.
         torch.default_generator.manual_seed(seed)
@@ -379,6 +384,8 @@ def run(plan: WorkerPlan, job: Job) -> None:
         # Torch's, so that a SIGTERM handler of the trainer's does not run in its workers.
         signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]
         _dump_stack_on_request(plan.descriptors[5].fd)
-        plan.role(plan, job).run()
+        worker = plan.role(plan, job)
+        if not worker.station.stopped():  # next(iter(loader)) is over before most workers begin
+            worker.run()
     except KeyboardInterrupt:
         pass  # the trainer gets it too, and says so
