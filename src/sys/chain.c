@@ -18,7 +18,7 @@
 
 /* How long child 1 waits before it forks child 2. Long enough for child 0 to do something quick;
  * whatever takes longer is not much slower for it. */
-#define HEAD_START_NS UINT64_C(3000000)
+#define HEAD_START_NS UINT64_C(8000000)
 
 enum chain_order { NO_ORDER, HURRY, STOP };
 
