@@ -361,7 +361,7 @@ static PyObject *core_load(PyObject *self, PyObject *const *arguments, Py_ssize_
         Py_RETURN_NOTIMPLEMENTED;
     PyObject *batch = load_items(module, dataset, index, samples, (mh_meter *)meter);
     if (batch && batch != Py_NotImplemented)
-        mh_meter_end_wait((mh_meter *)meter);
+        mh_meter_loaded((mh_meter *)meter, (uint64_t)PyList_Size(index));
     return batch;
 }
 

@@ -28,6 +28,13 @@ void mh_meter_end_wait(mh_meter *meter)
     meter->wait_began_ns = 0;
 }
 
+void mh_meter_loaded(mh_meter *meter, uint64_t samples)
+{
+    mh_meter_end_wait(meter);
+    meter->loaded_batches++;
+    meter->loaded_samples += samples;
+}
+
 static PyObject *meter_begin_wait(PyObject *self, PyObject *unused)
 {
     (void)unused;
@@ -71,6 +78,15 @@ static PyObject *meter_slowest(PyObject *self, PyObject *unused)
     return list;
 }
 
+static PyObject *meter_take_loaded(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    mh_meter *meter = (mh_meter *)self;
+    unsigned long long batches = meter->loaded_batches, samples = meter->loaded_samples;
+    meter->loaded_batches = meter->loaded_samples = 0;
+    return Py_BuildValue("KK", batches, samples);
+}
+
 static int meter_clear(PyObject *self)
 {
     mh_meter *meter = (mh_meter *)self;
@@ -111,6 +127,8 @@ static PyMethodDef meter_methods[] = {
     {"begin_wait", meter_begin_wait, METH_NOARGS, "The consumer begins to wait."},
     {"end_wait", meter_end_wait, METH_NOARGS, "It has its batch: record how long it waited."},
     {"wait_ms", meter_wait_ms, METH_NOARGS, "The consumer's waits: count, mean, p50, ..."},
+    {"take_loaded", meter_take_loaded, METH_NOARGS,
+     "(batches, samples) that load() gave since this was last asked."},
     {"slowest", meter_slowest, METH_NOARGS, "The slowest samples, slowest first."},
     {"clear", meter_begin_again, METH_NOARGS, "Forget everything."},
     {NULL, NULL, 0, NULL},

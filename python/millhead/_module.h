@@ -90,10 +90,15 @@ typedef struct mh_meter {
     uint64_t wait_began_ns;             /* 0: the consumer is not waiting */
     mh_slow_sample slowest[MH_SLOWEST]; /* sorted, slowest first */
     int slow_count;
+    uint64_t loaded_batches; /* by load(), not asked for yet */
+    uint64_t loaded_samples;
 } mh_meter;
 
 /* Records the wait that began at wait_began_ns; none began, none waited: 0. */
 void mh_meter_end_wait(mh_meter *meter);
+
+/* A batch was loaded: ends the wait and counts it. */
+void mh_meter_loaded(mh_meter *meter, uint64_t samples);
 
 /* Keeps (ns, index) if it is among the slowest. */
 void mh_meter_offer(mh_meter *meter, uint64_t ns, PyObject *index, int worker);

@@ -23,6 +23,10 @@ else:
             """The consumer's waits: none were measured."""
             return {"count": 0, "mean": 0.0, "p50": 0.0, "p99": 0.0, "max": 0.0, "total": 0.0}
 
+        def take_loaded(self) -> tuple[int, int]:
+            """Batches and samples that were loaded: none were counted."""
+            return 0, 0
+
         def slowest(self) -> list[dict[str, Any]]:
             """The slowest samples: none were measured."""
             return []
@@ -66,6 +70,8 @@ class Stats:
         self.sample_meter: Meter | None = None
         #: Iterators that started workers; a reset keeps the number.
         self.starts = 0
+        self.paths = {"slot": 0, "general": 0, "torch": 0}
+        self.samples = 0
         self.clear()
 
     def clear(self) -> None:
@@ -74,7 +80,7 @@ class Stats:
         self.meter.clear()  # not a new one: iterators hold it
         if self.sample_meter is not None:
             self.sample_meter.clear()
-        self.paths = {"slot": 0, "general": 0, "torch": 0}
+        self.paths = dict.fromkeys(self.paths, 0)
         self.samples = 0
         self.epochs = 0
         self.start = "none"
@@ -94,6 +100,13 @@ class Stats:
         """Fetch what live iterators counted since the last time."""
         for source in list(self.sources):
             source.bring_stats()
+        self.count_loaded()
+
+    def count_loaded(self) -> None:
+        """Fetch what the C core loaded and counted itself."""
+        batches, samples = self.meter.take_loaded()
+        self.paths["slot"] += batches
+        self.samples += samples
 
     def batch(self, path: str, samples: int) -> None:
         """Count one delivered batch."""
@@ -156,6 +169,7 @@ class EpochLine:
 
     def __init__(self, stats: Stats) -> None:
         self.stats = stats
+        stats.count_loaded()
         self.began = time.monotonic()
         self.samples = stats.samples
         self.paths = dict(stats.paths)
@@ -168,6 +182,7 @@ class EpochLine:
         stats.epochs += 1
         if os.environ.get("MILLHEAD_VERBOSE", "0") in ("", "0"):
             return
+        stats.count_loaded()
         seconds = max(time.monotonic() - self.began, 1e-9)
         samples = stats.samples - self.samples
         waits = stats.meter.wait_ms()

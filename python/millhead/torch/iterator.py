@@ -94,6 +94,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         self._profile_name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         self._millhead_loader = weakref.ref(loader)
         self._stats = keeper._stats
+        self._meter = keeper._stats.meter
         self._default_collate = self._auto_collation and self._collate_fn is default_collate
         self._stream: Stream | None = None
         if self._dataset_kind == _DatasetKind.Iterable:
@@ -196,16 +197,26 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
 
     # --- one batch ---
 
+    def __next__(self) -> Any:
+        if self._fresh or not self._native or _profiler_enabled():
+            return super().__next__()
+        batch = self._load()
+        self._num_yielded += 1
+        return batch
+
     def _next_data(self) -> Any:
         if self._fresh:
             return self._first_data()
         if not self._native:
             return self._finish(self._load_in_python(self._next_index(), []))
-        stats, progress = self._stats, self._progress
+        return self._load()
+
+    def _load(self) -> Any:
+        """One batch in C, which also counts it."""
         found: list[Any] = []
         samples: list[Any] = []
         try:
-            batch = _core.load(self._sampler_iter, self._dataset, found, samples, stats.meter)
+            batch = _core.load(self._sampler_iter, self._dataset, found, samples, self._meter)
         except StopIteration:
             if not found:
                 self._end_epoch()
@@ -215,6 +226,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
                 self._consumed(len(found[0]))
                 self._note_sample(error, found[0][len(samples) :])
             raise
+        progress = self._progress
         if progress.hooked is None:
             progress.consumed += 1
         else:
@@ -222,8 +234,6 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         if batch is NotImplemented:
             return self._finish(self._load_in_python(found[0], samples))
         progress.yielded += 1
-        stats.paths["slot"] += 1
-        stats.samples += len(found[0])
         return batch
 
     def _finish(self, batch: Any) -> Any:
