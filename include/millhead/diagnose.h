@@ -45,16 +45,19 @@ MH_API const char *mh_cause_name(mh_cause cause);
 /* What one batch cost, in delivery order. Times in ns. */
 typedef struct mh_batch_cost {
     uint64_t wait;         /* the consumer waited for it */
+    uint64_t wait_cpu;     /* of it the consumer's thread was on a CPU, or MH_NOT_MEASURED */
+    uint64_t wait_delay;   /* of it runnable and waiting for a CPU */
     uint64_t step;         /* the consumer worked on it, until it asked for the next */
     uint64_t step_train;   /* the part of step known to be training, or MH_NOT_MEASURED */
     uint64_t step_cpu;     /* consumer's thread on a CPU during step, or MH_NOT_MEASURED */
     uint64_t step_delay;   /* consumer's thread runnable and waiting for a CPU during step */
     uint64_t fetch;        /* getting the samples, or MH_NOT_MEASURED */
-    uint64_t fetch_cpu;    /* of it on a CPU */
+    uint64_t fetch_cpu;    /* of it on a CPU, or MH_NOT_MEASURED */
     uint64_t fetch_delay;  /* of it waiting for a CPU; the rest is blocked */
-    uint64_t fetch_excess; /* of it what slow samples took above the median sample's time */
+    uint64_t fetch_excess; /* of it what slow samples (above 5 medians) took above the median */
     uint64_t collate;      /* or MH_NOT_MEASURED */
-    uint64_t collate_cpu;
+    uint64_t collate_cpu;  /* of it on a CPU, or MH_NOT_MEASURED */
+    uint64_t collate_delay;
     uint64_t transfer;   /* from the end of collate until the consumer had it, less the time it
                             lay ready before it was asked for */
     uint64_t read_bytes; /* from storage */
@@ -64,9 +67,10 @@ typedef struct mh_batch_cost {
     uint32_t first; /* 1: the first batch of its epoch; its wait counts as start-up */
 } mh_batch_cost;
 
-/* One process or the machine over the steady part of a run; 0 where not sampled. */
+/* The processes and the machine over the steady part of a run; 0 where not sampled. */
 typedef struct mh_usage_sum {
     uint64_t wall_ns;    /* how long it was sampled; 0: not at all */
+    double machine_cpus; /* CPUs the machine has; 0: as many as the run was allowed */
     double busy_cpus;    /* CPUs busy on the whole machine, on average */
     double loader_cpus;  /* CPUs used by the consumer and its workers */
     double loader_delay; /* threads of theirs that waited for a CPU, on average */
@@ -80,6 +84,19 @@ typedef struct mh_usage_sum {
     double memory_share_up; /* share of the sampled intervals in which it grew, 0..1 */
     double memory_available_bytes;
     double gpu_util; /* 0..1; negative: no device sampled */
+
+    /* CPUs used by the consumer's process, all its threads, and by all workers: their sum is
+     * loader_cpus. */
+    double main_cpus, workers_cpus;
+    /* What the threads were seen doing, as shares of the looks taken at them, 0..1. The workers'
+     * shares are means over the workers. A view from outside is made of these alone; the events
+     * of a run give only the _disk ones (state "D"). */
+    double main_data;       /* the consumer's thread waited on the loader's queue or pipe */
+    double main_disk;       /* it was in uninterruptible sleep (state D) */
+    double workers_run;     /* running, or runnable */
+    double workers_disk;    /* in uninterruptible sleep */
+    double workers_idle;    /* waited for the next order (poll or read of their index queue) */
+    double workers_blocked; /* slept in anything else: a socket, a timer, a lock */
 } mh_usage_sum;
 
 /* A rank's time per step, summed over the run (from step timers or its loader's events). */
@@ -117,8 +134,8 @@ typedef struct mh_facts {
     uint64_t probes, probes_native; /* see docs/events.md; 0: not probed */
     uint64_t sample_median_ns;      /* 0: not measured */
     uint64_t sample_p99_ns, sample_max_ns;
-    uint64_t samples_slow; /* samples above 5 medians */
-    uint64_t samples_timed;
+    uint64_t samples_slow;  /* samples above 5 medians */
+    uint64_t samples_timed; /* all of them, those too short for an event of their own included */
     mh_usage_sum usage;
     const mh_rank_cost *ranks; /* more than one: a distributed run */
     size_t rank_count;
@@ -131,14 +148,15 @@ typedef struct mh_replay_options {
     int in_order;
     double fetch_cpu, fetch_blocked, collate, transfer; /* factors; 1: as measured, 0: free */
     double step_main; /* factor for the consumer's own work in a step (not training) */
+    double startup;   /* factor for making iterators and starting workers */
     int clip_excess;  /* 1: slow samples take a median sample's time */
-    int free_startup; /* 1: making iterators and first batches cost nothing after the first */
+    int free_startup; /* 1: workers stay: start-up costs nothing after the first epoch */
 } mh_replay_options;
 
 typedef struct mh_replay_result {
     uint64_t total_ns;   /* the whole run */
     uint64_t wait_ns;    /* of it the consumer waited, first batches left out */
-    uint64_t startup_ns; /* of it set-up and first batches */
+    uint64_t startup_ns; /* of it set-up, and first batches for what starting workers took */
     uint64_t step_ns;
 } mh_replay_result;
 
@@ -170,6 +188,13 @@ typedef struct mh_suspect {
     double gain; /* run time now / run time without the cause, by replay; 1: nothing to win */
 } mh_suspect;
 
+/* The fix as settings, so that a program can try it; -1: leave as it is. */
+typedef struct mh_fix {
+    int workers, prefetch, in_order, persistent;
+    int millhead; /* 1: take millhead's DataLoader in place of torch's */
+    double cost;  /* the cause's cost made this many times as large; 1: only settings change */
+} mh_fix;
+
 typedef struct mh_verdict {
     mh_cause cause;
     double predicted_gain;    /* run time now / run time after the fix; 1: nothing to win */
@@ -179,14 +204,17 @@ typedef struct mh_verdict {
     mh_suspect others[MH_CAUSE_COUNT]; /* that also matter, the largest first */
     size_t other_count;
     char fix[MH_VERDICT_LINE];
+    mh_fix fix_settings; /* what predicted_gain was replayed with */
+    double replay_off;   /* |replayed / measured run time - 1|: the trust in the numbers */
     char evidence[MH_VERDICT_LINES][MH_VERDICT_LINE];
     size_t evidence_count;
     char warnings[MH_VERDICT_LINES][MH_VERDICT_LINE];
     size_t warning_count;
 } mh_verdict;
 
-/* Judges. Pure; facts with little in them give MH_CAUSE_UNCLEAR and what to measure next in `fix`.
- * Errors: MH_ERR_INVALID, MH_ERR_NOMEM. Any thread. */
+/* Judges. Pure; batch_count 0 with a sampled usage is judged from outside. Facts with little in
+ * them give MH_CAUSE_UNCLEAR and what to measure next in `fix`. Errors: MH_ERR_INVALID,
+ * MH_ERR_NOMEM. Any thread. */
 MH_API MH_MUST_CHECK mh_status mh_verdict_make(mh_verdict *out, const mh_facts *facts,
                                                mh_error *err);
 
