@@ -1,9 +1,66 @@
 /* replay.c - a measured run played again under other settings
  * SPDX-License-Identifier: Apache-2.0
+ *
+ * Two kinds of time pass. Blocked phases end at a moment of the clock. Phases on a CPU end when
+ * they have had their share: with more of them than CPUs all get the same part of one, so they are
+ * kept by the work a phase would have had since the beginning (`work`), which grows for all alike.
+ * Two heaps give the next phase to end.
  */
 #include <millhead/diagnose.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
+#include "diagnose/costs.h"
+
+#define MOST_WORKERS 65536
+#define MOST_FACTOR 1e6
+/* Starting one worker where a run without workers is played with some: a fork of an interpreter
+ * that has torch loaded, and its first order. */
+#define START_NS 20e6
+
+typedef struct replay_phase {
+    double end; /* moment of the clock, or of the shared work */
+    int actor;
+} replay_phase;
+
+typedef struct replay_heap {
+    replay_phase *phases;
+    size_t count;
+} replay_heap;
+
+typedef struct replay_worker {
+    size_t head, queued; /* in its part of sim.orders */
+    size_t under_way;    /* ordered and not yet delivered */
+    int busy;
+} replay_worker;
+
+typedef enum replay_doing { ASKING, TAKING, STEPPING } replay_doing;
+
+typedef struct replay_sim {
+    const mh_facts *facts;
+    const mh_replay_options *options;
+    mh_costing costing;
+    double cpus;
+    int workers, prefetch;
+    size_t window; /* batches under way at most */
+
+    double now, work;
+    replay_heap blocked, running;
+    double *cpu_left; /* of each actor's phase to come; the consumer is actor number `workers` */
+    replay_worker *worker;
+    size_t *orders; /* workers x prefetch */
+
+    size_t first, end, sent, delivered; /* of the epoch; batch numbers of the run */
+    int turn;                           /* whose turn it is to get an order */
+    size_t *ready; /* in order: by batch, 1 when there; else a queue of workers'
+                      numbers */
+    size_t *ready_batch;
+    size_t ready_head, ready_count;
+    replay_doing doing;
+    size_t taken; /* the batch being taken or worked on */
+    double asked;
+    double wait, startup, step;
+} replay_sim;
 
 void mh_replay_options_init(mh_replay_options *options, const mh_facts *facts)
 {
@@ -22,11 +79,352 @@ void mh_replay_options_init(mh_replay_options *options, const mh_facts *facts)
     };
 }
 
+/* --- heap ------------------------------------------------------------------------------------ */
+
+static int sooner(replay_phase a, replay_phase b)
+{
+    return a.end < b.end || (a.end == b.end && a.actor < b.actor);
+}
+
+static void heap_push(replay_heap *heap, double end, int actor)
+{
+    replay_phase added = {end, actor};
+    size_t at = heap->count++;
+    for (; at && sooner(added, heap->phases[(at - 1) / 2]); at = (at - 1) / 2)
+        heap->phases[at] = heap->phases[(at - 1) / 2];
+    heap->phases[at] = added;
+}
+
+static int heap_pop(replay_heap *heap)
+{
+    int actor = heap->phases[0].actor;
+    replay_phase last = heap->phases[--heap->count];
+    size_t at = 0;
+    for (size_t child; (child = 2 * at + 1) < heap->count; at = child) {
+        if (child + 1 < heap->count && sooner(heap->phases[child + 1], heap->phases[child]))
+            child++;
+        if (!sooner(heap->phases[child], last))
+            break;
+        heap->phases[at] = heap->phases[child];
+    }
+    heap->phases[at] = last;
+    return actor;
+}
+
+/* --- costs under the options ----------------------------------------------------------------- */
+
+static void costs_at(const replay_sim *sim, size_t batch, mh_costs *out)
+{
+    const mh_replay_options *options = sim->options;
+    const mh_batch_cost *measured = &sim->facts->batches[batch];
+    mh_costs_of(out, &sim->costing, measured);
+    double fetch = out->fetch_cpu + out->fetch_blocked + out->fetch_delay;
+    double keep = 1;
+    if (options->clip_excess && fetch > 0) {
+        double excess = mh_ns(measured->fetch_excess);
+        keep = excess < fetch ? (fetch - excess) / fetch : 0;
+    }
+    out->fetch_cpu *= options->fetch_cpu * keep;
+    out->fetch_blocked *= options->fetch_blocked * keep;
+    out->collate_cpu *= options->collate;
+    out->collate_blocked *= options->collate;
+    out->transfer *= options->transfer;
+    out->main_cpu *= options->step_main;
+    out->main_blocked *= options->step_main;
+}
+
+/* Begins a phase: blocked first, then on a CPU. */
+static void begin(replay_sim *sim, int actor, double blocked, double cpu)
+{
+    sim->cpu_left[actor] = cpu;
+    heap_push(&sim->blocked, sim->now + blocked, actor);
+}
+
+/* --- the loader ------------------------------------------------------------------------------ */
+
+static void worker_go_on(replay_sim *sim, int number)
+{
+    replay_worker *worker = &sim->worker[number];
+    if (worker->busy || !worker->queued)
+        return;
+    size_t prefetch = (size_t)sim->prefetch;
+    mh_costs costs;
+    costs_at(sim, sim->orders[(size_t)number * prefetch + worker->head], &costs);
+    worker->busy = 1;
+    begin(sim, number, costs.fetch_blocked + costs.collate_blocked,
+          costs.fetch_cpu + costs.collate_cpu);
+}
+
+/* Gives the next order out, as torch does: to the workers in turn; where batches are delivered as
+ * they come, past those that have enough. */
+static void send_order(replay_sim *sim)
+{
+    if (sim->sent == sim->end)
+        return;
+    size_t prefetch = (size_t)sim->prefetch;
+    for (int tried = 0; tried < sim->workers; tried++) {
+        int number = sim->turn;
+        replay_worker *worker = &sim->worker[number];
+        sim->turn = number + 1 == sim->workers ? 0 : number + 1;
+        if (worker->under_way == prefetch)
+            continue;
+        size_t tail = (worker->head + worker->queued) % prefetch;
+        sim->orders[(size_t)number * prefetch + tail] = sim->sent++;
+        worker->queued++;
+        worker->under_way++;
+        worker_go_on(sim, number);
+        return;
+    }
+}
+
+static void take_if_there(replay_sim *sim)
+{
+    if (sim->doing != ASKING || sim->delivered == sim->end)
+        return;
+    size_t place = (sim->delivered - sim->first) % sim->window;
+    int number;
+    if (sim->options->in_order) {
+        if (!sim->ready[place])
+            return;
+        number = (int)sim->ready[place] - 1;
+        sim->ready[place] = 0;
+        sim->taken = sim->delivered;
+    } else {
+        if (!sim->ready_count)
+            return;
+        number = (int)sim->ready[sim->ready_head] - 1;
+        sim->taken = sim->ready_batch[sim->ready_head];
+        sim->ready_head = (sim->ready_head + 1) % sim->window;
+        sim->ready_count--;
+    }
+    sim->worker[number].under_way--;
+    mh_costs costs;
+    costs_at(sim, sim->taken, &costs);
+    sim->doing = TAKING;
+    begin(sim, sim->workers, costs.transfer + costs.unknown, 0);
+}
+
+static void worker_done(replay_sim *sim, int number)
+{
+    replay_worker *worker = &sim->worker[number];
+    size_t prefetch = (size_t)sim->prefetch;
+    size_t batch = sim->orders[(size_t)number * prefetch + worker->head];
+    worker->head = (worker->head + 1) % prefetch;
+    worker->queued--;
+    worker->busy = 0;
+    size_t place = sim->options->in_order ? (batch - sim->first) % sim->window
+                                          : (sim->ready_head + sim->ready_count) % sim->window;
+    sim->ready[place] = (size_t)number + 1;
+    sim->ready_batch[place] = batch;
+    sim->ready_count += !sim->options->in_order;
+    worker_go_on(sim, number);
+    take_if_there(sim);
+}
+
+static void consumer_done(replay_sim *sim)
+{
+    if (sim->doing == TAKING) {
+        sim->wait += sim->now - sim->asked;
+        sim->asked = sim->now;
+        sim->delivered++;
+        send_order(sim);
+        mh_costs costs;
+        costs_at(sim, sim->taken, &costs);
+        sim->doing = STEPPING;
+        begin(sim, sim->workers, costs.main_blocked + costs.train_blocked,
+              costs.main_cpu + costs.train_cpu);
+        return;
+    }
+    sim->step += sim->now - sim->asked;
+    sim->asked = sim->now;
+    sim->doing = ASKING;
+    take_if_there(sim);
+}
+
+/* --- time ------------------------------------------------------------------------------------ */
+
+static void pass_to_next_end(replay_sim *sim)
+{
+    size_t running = sim->running.count;
+    double speed = sim->cpus > 0 && (double)running > sim->cpus ? sim->cpus / (double)running : 1;
+    double of_cpu = running ? sim->now + (sim->running.phases[0].end - sim->work) / speed : 0;
+    int actor;
+    if (sim->blocked.count && (!running || sim->blocked.phases[0].end <= of_cpu)) {
+        double moment = sim->blocked.phases[0].end;
+        sim->work += (moment - sim->now) * speed;
+        sim->now = moment;
+        actor = heap_pop(&sim->blocked);
+        if (sim->cpu_left[actor] > 0) {
+            heap_push(&sim->running, sim->work + sim->cpu_left[actor], actor);
+            return;
+        }
+    } else {
+        sim->work = sim->running.phases[0].end;
+        sim->now = of_cpu > sim->now ? of_cpu : sim->now;
+        actor = heap_pop(&sim->running);
+    }
+    if (actor == sim->workers)
+        consumer_done(sim);
+    else
+        worker_done(sim, actor);
+}
+
+static void play_with_workers(replay_sim *sim)
+{
+    sim->work = 0; /* nobody works between epochs: small numbers stay exact */
+    sim->turn = 0;
+    sim->doing = ASKING;
+    sim->asked = sim->now;
+    for (size_t order = 0; order < sim->window; order++)
+        send_order(sim);
+    while (sim->blocked.count + sim->running.count)
+        pass_to_next_end(sim);
+}
+
+static void play_without_workers(replay_sim *sim)
+{
+    for (size_t at = sim->first; at < sim->end; at++) {
+        mh_costs costs;
+        costs_at(sim, at, &costs);
+        double wait = costs.fetch_cpu + costs.fetch_blocked + costs.collate_cpu +
+                      costs.collate_blocked + costs.unknown;
+        double step = costs.main_cpu + costs.main_blocked + costs.train_cpu + costs.train_blocked;
+        sim->wait += wait;
+        sim->step += step;
+        sim->now += wait + step;
+    }
+}
+
+/* What making an iterator takes, under the options: workers are started one after the other. */
+static double setup_of_epoch(const replay_sim *sim, double epochs)
+{
+    double setup = mh_ns(sim->facts->setup_ns) / epochs;
+    if (sim->facts->workers > 0)
+        return setup * sim->workers / sim->facts->workers;
+    return setup + (sim->facts->workers == 0 ? START_NS * sim->workers : 0);
+}
+
+static size_t epoch_end(const mh_facts *facts, size_t first)
+{
+    size_t at = first + 1;
+    while (at < facts->batch_count && !facts->batches[at].first &&
+           facts->batches[at].epoch == facts->batches[first].epoch)
+        at++;
+    return at;
+}
+
+static void play(replay_sim *sim)
+{
+    size_t epochs = 0;
+    for (size_t at = 0; at < sim->facts->batch_count; at = epoch_end(sim->facts, at))
+        epochs++;
+    double setup = setup_of_epoch(sim, (double)epochs);
+    for (size_t at = 0; at < sim->facts->batch_count; at = sim->end) {
+        sim->first = sim->sent = sim->delivered = at;
+        sim->end = epoch_end(sim->facts, at);
+        mh_costs costs;
+        costs_at(sim, at, &costs);
+        if (at == 0 || !sim->options->free_startup) {
+            double startup = (setup + costs.startup) * sim->options->startup;
+            sim->startup += startup;
+            sim->now += startup;
+        }
+        if (sim->workers)
+            play_with_workers(sim);
+        else
+            play_without_workers(sim);
+    }
+}
+
+/* --- set-up and the way in ------------------------------------------------------------------- */
+
+static int factor_is_bad(double factor)
+{
+    return !(factor >= 0 && factor <= MOST_FACTOR);
+}
+
+static mh_status check(const mh_facts *facts, const mh_replay_options *options, mh_error *err)
+{
+    if (options->struct_size != sizeof *options)
+        return mh_fail(err, MH_ERR_INVALID,
+                       "options of %zu bytes, expected %zu: call mh_replay_options_init",
+                       options->struct_size, sizeof *options);
+    if (!facts->batches || !facts->batch_count)
+        return mh_fail(err, MH_ERR_INVALID, "no batch was measured: nothing to replay");
+    if (options->workers < 0 || options->workers > MOST_WORKERS)
+        return mh_fail(err, MH_ERR_INVALID, "%d workers, must be 0 to %d", options->workers,
+                       MOST_WORKERS);
+    if (options->prefetch < 1)
+        return mh_fail(err, MH_ERR_INVALID, "prefetch is %d, must be at least 1",
+                       options->prefetch);
+    if (factor_is_bad(options->fetch_cpu) || factor_is_bad(options->fetch_blocked) ||
+        factor_is_bad(options->collate) || factor_is_bad(options->transfer) ||
+        factor_is_bad(options->step_main) || factor_is_bad(options->startup))
+        return mh_fail(err, MH_ERR_INVALID, "a factor is not between 0 and %g", MOST_FACTOR);
+    return MH_OK;
+}
+
+static void sim_free(replay_sim *sim)
+{
+    mh_free(sim->blocked.phases);
+    mh_free(sim->running.phases);
+    mh_free(sim->cpu_left);
+    mh_free(sim->worker);
+    mh_free(sim->orders);
+    mh_free(sim->ready);
+    mh_free(sim->ready_batch);
+}
+
+static int sim_make(replay_sim *sim)
+{
+    size_t workers = (size_t)sim->workers, actors = workers + 1;
+    sim->window = workers * (size_t)sim->prefetch;
+    if (!sim->workers)
+        return 1;
+    sim->blocked.phases = mh_calloc(actors, sizeof(replay_phase));
+    sim->running.phases = mh_calloc(actors, sizeof(replay_phase));
+    sim->cpu_left = mh_calloc(actors, sizeof(double));
+    sim->worker = mh_calloc(workers, sizeof(replay_worker));
+    sim->orders = mh_calloc(sim->window, sizeof(size_t));
+    sim->ready = mh_calloc(sim->window, sizeof(size_t));
+    sim->ready_batch = mh_calloc(sim->window, sizeof(size_t));
+    return sim->blocked.phases && sim->running.phases && sim->cpu_left && sim->worker &&
+           sim->orders && sim->ready && sim->ready_batch;
+}
+
+static uint64_t whole_ns(double ns)
+{
+    return ns < 1e19 ? (uint64_t)(ns + 0.5) : (uint64_t)1e19;
+}
+
 mh_status mh_replay(mh_replay_result *out, const mh_facts *facts, const mh_replay_options *options,
                     mh_error *err)
 {
-    (void)out;
-    (void)facts;
-    (void)options;
-    return mh_fail(err, MH_ERR_UNSUPPORTED, "not yet");
+    if (!out || !facts || !options)
+        return mh_fail(err, MH_ERR_INVALID, "a replay needs facts, options and a place");
+    MH_TRY(check(facts, options, err));
+    replay_sim sim = {
+        .facts = facts,
+        .options = options,
+        .cpus = mh_cpus_left(facts, options->cpus),
+        .workers = options->workers,
+        .prefetch = options->prefetch,
+    };
+    /* more under way than there are batches changes nothing, and takes memory */
+    size_t enough = facts->batch_count / (size_t)(sim.workers ? sim.workers : 1) + 1;
+    if ((size_t)sim.prefetch > enough)
+        sim.prefetch = (int)enough;
+    mh_costing_init(&sim.costing, facts);
+    int made = sim_make(&sim);
+    if (made) {
+        play(&sim);
+        *out = (mh_replay_result){
+            .total_ns = whole_ns(sim.now),
+            .wait_ns = whole_ns(sim.wait),
+            .startup_ns = whole_ns(sim.startup),
+            .step_ns = whole_ns(sim.step),
+        };
+    }
+    sim_free(&sim);
+    return made ? MH_OK : mh_fail(err, MH_ERR_NOMEM, "no memory to replay %d workers", sim.workers);
 }

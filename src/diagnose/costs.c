@@ -1,0 +1,134 @@
+/* costs.c - a batch's measured times, taken apart
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "diagnose/costs.h"
+
+#include <string.h>
+
+/* A step whose thread was blocked for a tenth of it or more waits for a device (or sleeps in its
+ * place): what it does on a CPU beside that is the consumer's own work. A step blocked for less may
+ * be training on the CPU. */
+#define DEVICE_BLOCKED 0.1
+/* A device this busy is what a step waits for, even where the waiting spins on a CPU. */
+#define DEVICE_BUSY 0.8
+/* The consumer's process using this many times its own thread's CPU time trains on more threads. */
+#define HELPED 1.2
+
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static double above_zero(double value)
+{
+    return value > 0 ? value : 0;
+}
+
+/* Splits a duration into CPU, delay and the rest, each within what is left of it. */
+static void split(double whole, double on_cpu, double delayed, double *cpu, double *delay,
+                  double *blocked)
+{
+    *cpu = smaller(on_cpu, whole);
+    *delay = smaller(delayed, whole - *cpu);
+    *blocked = whole - *cpu - *delay;
+}
+
+/* Whether what the consumer does on a CPU in its steps is its own work and not the training. */
+static int main_is_known(const mh_facts *facts)
+{
+    double step = 0, cpu = 0, blocked = 0, measured = 0, waits = 0;
+    for (size_t at = 0; at < facts->batch_count; at++) {
+        const mh_batch_cost *batch = &facts->batches[at];
+        double on_cpu, delayed, rest;
+        split(mh_ns(batch->step), mh_ns(batch->step_cpu), mh_ns(batch->step_delay), &on_cpu,
+              &delayed, &rest);
+        step += mh_ns(batch->step);
+        waits += mh_ns(batch->wait);
+        cpu += on_cpu;
+        blocked += rest;
+        measured += batch->step_cpu != MH_NOT_MEASURED;
+    }
+    if (measured * 2 < (double)facts->batch_count || blocked < DEVICE_BLOCKED * step)
+        return 0;
+    const mh_usage_sum *usage = &facts->usage;
+    if (usage->wall_ns && usage->gpu_util >= DEVICE_BUSY)
+        return 0;
+    double own_cpus = cpu / (step + waits + 1);
+    /* without workers the process's CPU is loading too */
+    int helped = facts->workers > 0 && usage->main_cpus > HELPED * own_cpus + 0.1;
+    return !helped;
+}
+
+void mh_costing_init(mh_costing *costing, const mh_facts *facts)
+{
+    double sum = 0, count = 0;
+    for (size_t at = 0; at < facts->batch_count; at++) {
+        if (!facts->batches[at].first) {
+            sum += mh_ns(facts->batches[at].wait);
+            count++;
+        }
+    }
+    *costing = (mh_costing){
+        .inline_fetch = facts->workers == 0 || strcmp(facts->kind, "iterable") == 0,
+        .main_known = main_is_known(facts),
+        .mean_wait = count > 0 ? sum / count : 0,
+    };
+}
+
+static void cost_making(mh_costs *out, const mh_costing *costing, const mh_batch_cost *batch)
+{
+    double wait = mh_ns(batch->wait);
+    if (batch->fetch != MH_NOT_MEASURED) {
+        split(mh_ns(batch->fetch), mh_ns(batch->fetch_cpu), mh_ns(batch->fetch_delay),
+              &out->fetch_cpu, &out->fetch_delay, &out->fetch_blocked);
+        split(mh_ns(batch->collate), mh_ns(batch->collate_cpu), mh_ns(batch->collate_delay),
+              &out->collate_cpu, &out->collate_delay, &out->collate_blocked);
+        out->transfer = costing->inline_fetch ? 0 : smaller(mh_ns(batch->transfer), wait);
+        return;
+    }
+    double making = batch->first ? smaller(wait, costing->mean_wait) : wait;
+    if (costing->inline_fetch)
+        split(making, mh_ns(batch->wait_cpu), mh_ns(batch->wait_delay), &out->fetch_cpu,
+              &out->fetch_delay, &out->fetch_blocked);
+    else
+        out->unknown = making;
+}
+
+static void cost_step(mh_costs *out, const mh_costing *costing, const mh_batch_cost *batch)
+{
+    double cpu, blocked, main_work = 0;
+    split(mh_ns(batch->step), mh_ns(batch->step_cpu), mh_ns(batch->step_delay), &cpu,
+          &out->step_delay, &blocked);
+    if (batch->step_train != MH_NOT_MEASURED)
+        main_work = above_zero(cpu + blocked - mh_ns(batch->step_train));
+    else if (costing->main_known)
+        main_work = cpu;
+    out->main_cpu = smaller(main_work, cpu);
+    out->main_blocked = main_work - out->main_cpu;
+    out->train_cpu = cpu - out->main_cpu;
+    out->train_blocked = blocked - out->main_blocked;
+}
+
+void mh_costs_of(mh_costs *out, const mh_costing *costing, const mh_batch_cost *batch)
+{
+    *out = (mh_costs){0};
+    cost_making(out, costing, batch);
+    cost_step(out, costing, batch);
+    if (batch->first) {
+        double making = out->fetch_cpu + out->fetch_blocked + out->fetch_delay + out->collate_cpu +
+                        out->collate_blocked + out->collate_delay + out->transfer + out->unknown;
+        out->startup = above_zero(mh_ns(batch->wait) - making);
+    }
+}
+
+double mh_cpus_left(const mh_facts *facts, int cpus)
+{
+    const mh_usage_sum *usage = &facts->usage;
+    double allowed = cpus > 0 ? cpus : 0;
+    if (!usage->wall_ns || allowed == 0)
+        return allowed;
+    double machine = usage->machine_cpus > allowed ? usage->machine_cpus : allowed;
+    double left = machine - above_zero(usage->busy_cpus - usage->loader_cpus);
+    double least = allowed / 2 > 1 ? allowed / 2 : 1;
+    return left < least ? least : smaller(left, allowed);
+}

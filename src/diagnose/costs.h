@@ -1,0 +1,45 @@
+/* costs.h - a batch's measured times, taken apart into what a replay and a verdict count with
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef MH_DIAGNOSE_COSTS_H
+#define MH_DIAGNOSE_COSTS_H
+
+#include <millhead/diagnose.h>
+
+/* Nanoseconds. Time spent runnable without a CPU is told apart and is no cost of its own: under
+ * other settings it would be another. */
+typedef struct mh_costs {
+    double fetch_cpu, fetch_blocked, fetch_delay;
+    double collate_cpu, collate_blocked, collate_delay;
+    double transfer;
+    double unknown;                  /* waited, and nothing tells for what */
+    double main_cpu, main_blocked;   /* the consumer's own work */
+    double train_cpu, train_blocked; /* the rest of its step */
+    double step_delay;
+    double startup; /* of a first batch: its wait, less what making the batch took */
+} mh_costs;
+
+/* What is the same for all batches of a run. */
+typedef struct mh_costing {
+    int inline_fetch; /* the consumer makes the batches itself */
+    int main_known;   /* the consumer's own work can be told from training */
+    double mean_wait; /* of all but first batches */
+} mh_costing;
+
+/* A duration as a number that sums of millions stay finite with; 0 where not measured. */
+static inline double mh_ns(uint64_t ns)
+{
+    const double longest = 1e15; /* 11 days */
+    if (ns == MH_NOT_MEASURED)
+        return 0;
+    return (double)ns < longest ? (double)ns : longest;
+}
+
+void mh_costing_init(mh_costing *costing, const mh_facts *facts);
+void mh_costs_of(mh_costs *out, const mh_costing *costing, const mh_batch_cost *batch);
+
+/* CPUs the run could have had: those it was allowed, less what other processes used; at least half
+ * of them, because the kernel shares. 0 where the number of CPUs is not known. */
+double mh_cpus_left(const mh_facts *facts, int cpus);
+
+#endif
