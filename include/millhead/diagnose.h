@@ -104,9 +104,10 @@ typedef struct mh_rank_cost {
     uint32_t rank;
     char host[64];
     uint64_t steps;
-    uint64_t own;     /* ns not spent waiting for others: data, forward, update, ... */
-    uint64_t data;    /* of it data */
-    uint64_t waiting; /* ns in barriers and collectives, as far as measured */
+    uint64_t own;  /* ns not spent waiting for others: data, forward, update, ... */
+    uint64_t data; /* of it data */
+    uint64_t forward, backward, update; /* of it, where a step timer told them apart; else 0 */
+    uint64_t waiting;                   /* ns in barriers and collectives, as far as measured */
     uint64_t total;
 } mh_rank_cost;
 

@@ -1,11 +1,29 @@
 /* verdict.c - what a run waited for, by name
  * SPDX-License-Identifier: Apache-2.0
+ *
+ * The run is replayed as measured, then with one way of losing time removed at a time. The loss
+ * whose removal shortens the run most is the cause; docs/verdicts/ states each rule as a formula.
  */
-#include <millhead/diagnose.h>
-
 #include "base/error.h"
+#include "diagnose/inquiry.h"
 
+#include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+/* A verdict replays some twenty times: more batches than this add seconds and no insight. */
+#define WINDOW_BATCHES 50000
+/* Few slow samples: more than one in twenty are not a tail but another kind of sample. */
+#define TAIL_SHARE 0.05
+/* Probes needed before their answer counts. */
+#define PROBES_ENOUGH 20
+/* Bytes from storage per second of being blocked. Below the first even the slowest disk, reading
+ * single pages at random, would have given more; above the second nothing else can have been going
+ * on for most of the time. */
+#define DISK_LEAST_PER_S 100e3
+#define DISK_SURE_PER_S 50e6
+/* Waiting that a replay of measured stages does not show is noise up to this gain. */
+#define UNEXPLAINED 1.1
 
 const char *mh_cause_name(mh_cause cause)
 {
@@ -17,15 +35,691 @@ const char *mh_cause_name(mh_cause cause)
     return (unsigned)cause < MH_CAUSE_COUNT ? names[cause] : names[MH_CAUSE_UNCLEAR];
 }
 
+/* --- small things the parts share ------------------------------------------------------------ */
+
+double mh_gain(double now, double then)
+{
+    const double most = 1000;
+    if (!(now > 0))
+        return 1;
+    if (!(then > now / most))
+        return most;
+    return then < now * most ? now / then : 1 / most;
+}
+
+static void add_line(char lines[][MH_VERDICT_LINE], size_t *count, const char *format, va_list args)
+{
+    if (*count < MH_VERDICT_LINES)
+        (void)vsnprintf(lines[(*count)++], MH_VERDICT_LINE, format, args);
+}
+
+void mh_evidence(mh_verdict *out, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    add_line(out->evidence, &out->evidence_count, format, args);
+    va_end(args);
+}
+
+void mh_warning(mh_verdict *out, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    add_line(out->warnings, &out->warning_count, format, args);
+    va_end(args);
+}
+
+void mh_say_fix(mh_verdict *out, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(out->fix, sizeof out->fix, format, args);
+    va_end(args);
+}
+
+mh_status mh_inquiry_time(const mh_inquiry *inquiry, const mh_replay_options *options, double *ns,
+                          mh_error *err)
+{
+    mh_replay_result result;
+    MH_TRY(mh_replay(&result, &inquiry->window, options, err));
+    *ns = (double)result.startup_ns * inquiry->scale_epochs +
+          ((double)result.total_ns - (double)result.startup_ns) * inquiry->scale_batches;
+    return MH_OK;
+}
+
+/* --- summing up ------------------------------------------------------------------------------ */
+
+static void add_costs(mh_costs *sum, const mh_costs *costs)
+{
+    sum->fetch_cpu += costs->fetch_cpu;
+    sum->fetch_blocked += costs->fetch_blocked;
+    sum->fetch_delay += costs->fetch_delay;
+    sum->collate_cpu += costs->collate_cpu;
+    sum->collate_blocked += costs->collate_blocked;
+    sum->collate_delay += costs->collate_delay;
+    sum->transfer += costs->transfer;
+    sum->unknown += costs->unknown;
+    sum->main_cpu += costs->main_cpu;
+    sum->main_blocked += costs->main_blocked;
+    sum->train_cpu += costs->train_cpu;
+    sum->train_blocked += costs->train_blocked;
+    sum->step_delay += costs->step_delay;
+}
+
+/* Adds one steady batch's wait to the stages it was for: taking it over first, then in the
+ * proportions in which it was made. */
+static void share_wait(mh_stage_shares *stages, const mh_costs *costs, double wait)
+{
+    double taking = costs->transfer < wait ? costs->transfer : wait;
+    double collate = costs->collate_cpu + costs->collate_blocked + costs->collate_delay;
+    double making = costs->fetch_cpu + costs->fetch_blocked + costs->fetch_delay + collate;
+    double rest = wait - taking;
+    stages->wait_transfer += taking;
+    if (making <= 0) {
+        stages->wait_other += rest;
+        return;
+    }
+    double part = rest / making;
+    stages->wait_cpu += costs->fetch_cpu * part;
+    stages->wait_run += costs->fetch_delay * part;
+    stages->wait_blocked += costs->fetch_blocked * part;
+    stages->wait_collate += collate * part;
+}
+
+static void sum_up(mh_inquiry *inquiry)
+{
+    mh_sums *sums = &inquiry->sums;
+    mh_stage_shares *stages = &inquiry->out->stages;
+    for (size_t at = 0; at < inquiry->facts->batch_count; at++) {
+        const mh_batch_cost *batch = &inquiry->facts->batches[at];
+        mh_costs costs;
+        mh_costs_of(&costs, &inquiry->costing, batch);
+        sums->all_wait += mh_ns(batch->wait);
+        sums->all_step += mh_ns(batch->step);
+        sums->startup += costs.startup;
+        if (batch->first)
+            continue;
+        sums->batches++;
+        sums->wait += mh_ns(batch->wait);
+        sums->step += mh_ns(batch->step);
+        sums->read_bytes += mh_ns(batch->read_bytes);
+        sums->excess += mh_ns(batch->fetch_excess);
+        sums->fetch_known += batch->fetch != MH_NOT_MEASURED || inquiry->costing.inline_fetch;
+        sums->cpu_known += batch->fetch != MH_NOT_MEASURED ? batch->fetch_cpu != MH_NOT_MEASURED
+                                                           : batch->wait_cpu != MH_NOT_MEASURED;
+        sums->train_known += batch->step_train != MH_NOT_MEASURED;
+        add_costs(&sums->costs, &costs);
+        share_wait(stages, &costs, mh_ns(batch->wait));
+        stages->main += costs.main_cpu + costs.main_blocked;
+    }
+    sums->startup += mh_ns(inquiry->facts->setup_ns);
+}
+
+static void finish_shares(mh_inquiry *inquiry)
+{
+    mh_stage_shares *stages = &inquiry->out->stages;
+    double whole = inquiry->steady_ns;
+    double *parts[] = {&stages->main,         &stages->wait_cpu,     &stages->wait_run,
+                       &stages->wait_blocked, &stages->wait_collate, &stages->wait_transfer,
+                       &stages->wait_other};
+    stages->train = 1;
+    for (size_t at = 0; at < sizeof parts / sizeof *parts; at++) {
+        *parts[at] = whole > 0 ? *parts[at] / whole : 0;
+        stages->train -= *parts[at];
+    }
+    stages->train = stages->train > 0 ? stages->train : 0;
+    inquiry->out->device_wait_share = whole > 0 ? inquiry->sums.wait / whole : 0;
+    inquiry->out->idle_device_s = inquiry->sums.wait / 1e9;
+}
+
+static void count_cpus(mh_inquiry *inquiry)
+{
+    const mh_costs *costs = &inquiry->sums.costs;
+    const mh_usage_sum *usage = &inquiry->facts->usage;
+    double on_cpu = costs->fetch_cpu + costs->collate_cpu + costs->main_cpu + costs->train_cpu;
+    double delayed = costs->fetch_delay + costs->collate_delay + costs->step_delay;
+    double whole = inquiry->steady_ns > 0 ? inquiry->steady_ns : 1;
+    inquiry->own_cpus = on_cpu / whole;
+    inquiry->runnable = (on_cpu + delayed) / whole;
+    if (!usage->wall_ns)
+        return;
+    if (usage->loader_cpus > inquiry->own_cpus)
+        inquiry->own_cpus = usage->loader_cpus;
+    if (usage->loader_cpus + usage->loader_delay > inquiry->runnable)
+        inquiry->runnable = usage->loader_cpus + usage->loader_delay;
+    double others = usage->busy_cpus - usage->loader_cpus;
+    inquiry->other_cpus = others > 0 ? others : 0;
+}
+
+static mh_status begin(mh_inquiry *inquiry, mh_error *err)
+{
+    const mh_facts *facts = inquiry->facts;
+    inquiry->window = *facts;
+    inquiry->scale_epochs = inquiry->scale_batches = 1;
+    if (facts->batch_count > WINDOW_BATCHES) {
+        double epochs = 0, shown = 0;
+        for (size_t at = 0; at < facts->batch_count; at++) {
+            epochs += facts->batches[at].first != 0;
+            shown += facts->batches[at].first != 0 && at < WINDOW_BATCHES;
+        }
+        inquiry->window.batch_count = WINDOW_BATCHES;
+        inquiry->scale_batches = (double)facts->batch_count / WINDOW_BATCHES;
+        inquiry->scale_epochs = shown > 0 ? epochs / shown : 1;
+        inquiry->window.setup_ns = (uint64_t)(mh_ns(facts->setup_ns) / inquiry->scale_epochs);
+    }
+    mh_costing_init(&inquiry->costing, facts);
+    sum_up(inquiry);
+    inquiry->steady_ns = inquiry->sums.wait + inquiry->sums.step;
+    inquiry->measured_ns = inquiry->sums.all_wait + inquiry->sums.all_step + mh_ns(facts->setup_ns);
+    finish_shares(inquiry);
+    count_cpus(inquiry);
+    mh_replay_options_init(&inquiry->base, facts);
+    MH_TRY(mh_inquiry_time(inquiry, &inquiry->base, &inquiry->base_ns, err));
+    double off = mh_gain(inquiry->base_ns, inquiry->measured_ns) - 1;
+    inquiry->out->replay_off = off < 0 ? -off : off;
+    return MH_OK;
+}
+
+/* --- suspects: what would be won without each ------------------------------------------------ */
+
+static int few_slow_samples(const mh_inquiry *inquiry)
+{
+    const mh_facts *facts = inquiry->facts;
+    return facts->samples_slow > 0 && inquiry->sums.excess > 0 &&
+           (double)facts->samples_slow <= TAIL_SHARE * (double)facts->samples_timed;
+}
+
+static mh_replay_options without(mh_replay_options options, mh_loss loss)
+{
+    switch (loss) {
+    case MH_LOSS_FETCH_CPU:
+        options.fetch_cpu = 0;
+        break;
+    case MH_LOSS_FETCH_BLOCKED:
+        options.fetch_blocked = 0;
+        break;
+    case MH_LOSS_COLLATE:
+        options.collate = 0;
+        break;
+    case MH_LOSS_TRANSFER:
+        options.transfer = 0;
+        break;
+    case MH_LOSS_MAIN:
+        options.step_main = 0;
+        break;
+    case MH_LOSS_TAIL:
+        options.clip_excess = 1;
+        break;
+    case MH_LOSS_STARTUP:
+        options.startup = 0;
+        break;
+    case MH_LOSS_CROWD:
+    case MH_LOSS_COUNT:
+        break;
+    }
+    return options;
+}
+
+/* No loader can be sped up by more than it was waited for, whatever a replay says. */
+static double capped(const mh_inquiry *inquiry, mh_loss loss, double gain)
+{
+    double waited = inquiry->sums.all_wait;
+    double most = mh_gain(inquiry->measured_ns, inquiry->measured_ns - waited);
+    return loss != MH_LOSS_MAIN && loss != MH_LOSS_STARTUP && gain > most ? most : gain;
+}
+
+static mh_status try_without(mh_inquiry *inquiry, mh_loss loss, double from_ns,
+                             const mh_replay_options *from, mh_error *err)
+{
+    mh_replay_options options = without(*from, loss);
+    double then;
+    MH_TRY(mh_inquiry_time(inquiry, &options, &then, err));
+    /* in parts of the whole run, so that gains can be compared */
+    double saved = from_ns - then;
+    inquiry->gain[loss] =
+        capped(inquiry, loss, mh_gain(inquiry->base_ns, inquiry->base_ns - saved));
+    return MH_OK;
+}
+
+/* Fewer workers, where they stand in each other's way. */
+static mh_status try_crowd(mh_inquiry *inquiry, mh_error *err)
+{
+    const mh_facts *facts = inquiry->facts;
+    inquiry->gain[MH_LOSS_CROWD] = 1;
+    if (facts->cpus <= 0 || facts->workers <= facts->cpus ||
+        inquiry->runnable < MH_CROWDED * facts->cpus)
+        return MH_OK;
+    for (int workers = facts->cpus; workers > 0 && workers >= facts->cpus - 1; workers--) {
+        mh_replay_options options = inquiry->base;
+        options.workers = workers;
+        double then;
+        MH_TRY(mh_inquiry_time(inquiry, &options, &then, err));
+        double gain = mh_gain(inquiry->base_ns, then);
+        if (gain > inquiry->gain[MH_LOSS_CROWD] || !inquiry->crowd_workers) {
+            inquiry->gain[MH_LOSS_CROWD] = gain;
+            inquiry->crowd_workers = workers;
+        }
+    }
+    return MH_OK;
+}
+
+static mh_status try_all(mh_inquiry *inquiry, mh_error *err)
+{
+    mh_replay_options from = inquiry->base;
+    double from_ns = inquiry->base_ns;
+    inquiry->gain[MH_LOSS_TAIL] = 1;
+    if (few_slow_samples(inquiry)) {
+        MH_TRY(try_without(inquiry, MH_LOSS_TAIL, from_ns, &from, err));
+        if (inquiry->gain[MH_LOSS_TAIL] >= MH_GAIN_MATTERS) {
+            /* what slow samples cost is theirs alone; fetching is judged by the others */
+            from = without(from, MH_LOSS_TAIL);
+            MH_TRY(mh_inquiry_time(inquiry, &from, &from_ns, err));
+        }
+    }
+    static const mh_loss losses[] = {MH_LOSS_FETCH_CPU, MH_LOSS_FETCH_BLOCKED, MH_LOSS_COLLATE,
+                                     MH_LOSS_TRANSFER,  MH_LOSS_MAIN,          MH_LOSS_STARTUP};
+    for (size_t at = 0; at < sizeof losses / sizeof *losses; at++)
+        MH_TRY(try_without(inquiry, losses[at], from_ns, &from, err));
+    return try_crowd(inquiry, err);
+}
+
+/* --- names ----------------------------------------------------------------------------------- */
+
+static int saturated(const mh_inquiry *inquiry)
+{
+    int cpus = inquiry->facts->cpus;
+    if (inquiry->facts->workers == 0)
+        return cpus == 1; /* one thread cannot fill more */
+    return cpus > 0 && inquiry->own_cpus + inquiry->other_cpus >= MH_SATURATED * cpus;
+}
+
+static mh_cause cause_of_cpu(const mh_inquiry *inquiry)
+{
+    const mh_facts *facts = inquiry->facts;
+    if (saturated(inquiry))
+        return MH_CAUSE_CPU;
+    if (facts->probes >= PROBES_ENOUGH)
+        return facts->probes_native < facts->probes - facts->probes_native ? MH_CAUSE_PYTHON
+                                                                           : MH_CAUSE_CPU;
+    return facts->workers == 0 ? MH_CAUSE_PYTHON : MH_CAUSE_CPU;
+}
+
+/* Blocked in the thread that was watched, while threads of its own worked for it. */
+static int helpers_worked(const mh_inquiry *inquiry)
+{
+    const mh_usage_sum *usage = &inquiry->facts->usage;
+    const mh_costs *costs = &inquiry->sums.costs;
+    if (!usage->wall_ns || inquiry->facts->workers <= 0 || inquiry->steady_ns <= 0)
+        return 0;
+    double helpers =
+        usage->workers_cpus - (costs->fetch_cpu + costs->collate_cpu) / inquiry->steady_ns;
+    return helpers > 0.5 * costs->fetch_blocked / inquiry->steady_ns && helpers > 0.1;
+}
+
+static int storage_explains(const mh_inquiry *inquiry)
+{
+    const mh_usage_sum *usage = &inquiry->facts->usage;
+    double blocked = inquiry->sums.costs.fetch_blocked, steady = inquiry->steady_ns;
+    if (blocked <= 0 || steady <= 0)
+        return 0;
+    double per_s = inquiry->sums.read_bytes / (blocked / 1e9);
+    if (per_s < DISK_LEAST_PER_S)
+        return 0;
+    if (per_s >= DISK_SURE_PER_S || !usage->wall_ns)
+        return 1;
+    double somebody_blocked = blocked < steady ? blocked / steady : 1;
+    if (usage->disk_busy >= 0.5 * somebody_blocked)
+        return 1;
+    int workers = inquiry->facts->workers;
+    double seen = workers > 0 ? usage->workers_disk : usage->main_disk;
+    return seen >= 0.5 * blocked / (steady * (workers > 0 ? workers : 1));
+}
+
+static mh_cause cause_of(const mh_inquiry *inquiry, mh_loss loss)
+{
+    switch (loss) {
+    case MH_LOSS_FETCH_CPU:
+        return cause_of_cpu(inquiry);
+    case MH_LOSS_FETCH_BLOCKED:
+        if (helpers_worked(inquiry))
+            return MH_CAUSE_CPU;
+        return storage_explains(inquiry) ? MH_CAUSE_DISK : MH_CAUSE_LATENCY;
+    case MH_LOSS_COLLATE:
+        return MH_CAUSE_COLLATE;
+    case MH_LOSS_TRANSFER:
+    case MH_LOSS_MAIN:
+        return MH_CAUSE_MAIN;
+    case MH_LOSS_TAIL:
+        return MH_CAUSE_TAIL;
+    case MH_LOSS_CROWD:
+        return MH_CAUSE_OVERSUBSCRIBED;
+    case MH_LOSS_STARTUP:
+        return MH_CAUSE_STARTUP;
+    case MH_LOSS_COUNT:
+        break;
+    }
+    return MH_CAUSE_UNCLEAR;
+}
+
+/* --- choosing -------------------------------------------------------------------------------- */
+
+static double matters(mh_loss loss)
+{
+    return loss == MH_LOSS_STARTUP ? MH_GAIN_STARTUP : MH_GAIN_MATTERS;
+}
+
+/* The largest loss; MH_LOSS_COUNT: none matters. Crowding goes before what it spoils: CPU times
+ * and start-up are not to be trusted while it lasts, and fewer workers cost nothing. */
+static mh_loss largest(const mh_inquiry *inquiry)
+{
+    mh_loss best = MH_LOSS_COUNT;
+    for (int loss = 0; loss < MH_LOSS_COUNT; loss++) {
+        if (inquiry->gain[loss] >= matters((mh_loss)loss) &&
+            (best == MH_LOSS_COUNT || inquiry->gain[loss] > inquiry->gain[best]))
+            best = (mh_loss)loss;
+    }
+    int spoilt = best == MH_LOSS_FETCH_CPU || best == MH_LOSS_STARTUP || best == MH_LOSS_COLLATE;
+    if (spoilt && inquiry->gain[MH_LOSS_CROWD] >= matters(MH_LOSS_CROWD))
+        return MH_LOSS_CROWD;
+    return best;
+}
+
+/* Lists a cause among the others, in order of gain, each once. */
+static void list_other(mh_verdict *out, mh_cause cause, double gain)
+{
+    if (cause == out->cause)
+        return;
+    size_t at = 0;
+    while (at < out->other_count && out->others[at].cause != cause)
+        at++;
+    if (at == out->other_count)
+        out->others[out->other_count++] = (mh_suspect){cause, gain};
+    else if (out->others[at].gain < gain)
+        out->others[at].gain = gain;
+    for (; at && out->others[at - 1].gain < out->others[at].gain; at--) {
+        mh_suspect moved = out->others[at];
+        out->others[at] = out->others[at - 1];
+        out->others[at - 1] = moved;
+    }
+}
+
+static void list_others(mh_inquiry *inquiry, double straggler_gain)
+{
+    for (int loss = 0; loss < MH_LOSS_COUNT; loss++) {
+        if (inquiry->gain[loss] >= matters((mh_loss)loss))
+            list_other(inquiry->out, cause_of(inquiry, (mh_loss)loss), inquiry->gain[loss]);
+    }
+    if (straggler_gain >= MH_GAIN_MATTERS)
+        list_other(inquiry->out, MH_CAUSE_STRAGGLER, straggler_gain);
+    if (mh_memory_grows(&inquiry->facts->usage))
+        list_other(inquiry->out, MH_CAUSE_MEMORY, 1);
+}
+
+/* Nothing stands out by itself: is the loader fast enough, or are its losses many and small? */
+static mh_status judge_rest(mh_inquiry *inquiry, mh_error *err)
+{
+    mh_verdict *out = inquiry->out;
+    mh_replay_options free_loader = inquiry->base;
+    free_loader.fetch_cpu = free_loader.fetch_blocked = 0;
+    free_loader.collate = free_loader.transfer = 0;
+    double then;
+    MH_TRY(mh_inquiry_time(inquiry, &free_loader, &then, err));
+    double gain = capped(inquiry, MH_LOSS_FETCH_CPU, mh_gain(inquiry->base_ns, then));
+    double waited = mh_gain(inquiry->steady_ns, inquiry->steady_ns - inquiry->sums.wait);
+    int measured = inquiry->sums.fetch_known * 2 >= inquiry->sums.batches;
+    if (gain < MH_GAIN_MATTERS && waited < (measured ? UNEXPLAINED : MH_GAIN_MATTERS)) {
+        out->cause = MH_CAUSE_DEVICE;
+        return MH_OK;
+    }
+    if (gain < MH_GAIN_MATTERS)
+        return MH_OK; /* it waited, and nothing measured explains it */
+    mh_loss best = MH_LOSS_FETCH_CPU;
+    for (int loss = MH_LOSS_FETCH_CPU; loss <= MH_LOSS_TRANSFER; loss++)
+        best = inquiry->gain[loss] > inquiry->gain[best] ? (mh_loss)loss : best;
+    inquiry->loss = best;
+    out->cause = cause_of(inquiry, best);
+    return MH_OK;
+}
+
+static mh_status choose(mh_inquiry *inquiry, double straggler_gain, mh_error *err)
+{
+    mh_verdict *out = inquiry->out;
+    mh_loss loss = largest(inquiry);
+    double gain = loss == MH_LOSS_COUNT ? 1 : inquiry->gain[loss];
+    inquiry->loss = loss;
+    if (straggler_gain >= MH_GAIN_MATTERS && straggler_gain >= gain)
+        out->cause = MH_CAUSE_STRAGGLER;
+    else if (mh_memory_grows(&inquiry->facts->usage) && gain < MH_GAIN_STARTUP)
+        out->cause = MH_CAUSE_MEMORY;
+    else if (loss != MH_LOSS_COUNT)
+        out->cause = cause_of(inquiry, loss);
+    else
+        return judge_rest(inquiry, err);
+    return MH_OK;
+}
+
+/* --- evidence -------------------------------------------------------------------------------- */
+
+static double per_batch_ms(const mh_inquiry *inquiry, double ns)
+{
+    return inquiry->sums.batches > 0 ? ns / inquiry->sums.batches / 1e6 : 0;
+}
+
+static void say_fetch(const mh_inquiry *inquiry)
+{
+    const mh_costs *costs = &inquiry->sums.costs;
+    double fetch = costs->fetch_cpu + costs->fetch_delay + costs->fetch_blocked;
+    if (inquiry->sums.cpu_known * 2 < inquiry->sums.batches) {
+        mh_evidence(inquiry->out,
+                    "fetching a batch takes %.4g ms; whether on a CPU or blocked was not measured",
+                    per_batch_ms(inquiry, fetch));
+        return;
+    }
+    mh_evidence(inquiry->out,
+                "fetching a batch takes %.4g ms: %.4g on a CPU, %.4g waiting for one, %.4g blocked",
+                per_batch_ms(inquiry, fetch), per_batch_ms(inquiry, costs->fetch_cpu),
+                per_batch_ms(inquiry, costs->fetch_delay),
+                per_batch_ms(inquiry, costs->fetch_blocked));
+}
+
+static void say_storage(const mh_inquiry *inquiry)
+{
+    const mh_sums *sums = &inquiry->sums;
+    double blocked_s = sums->costs.fetch_blocked / 1e9;
+    if (blocked_s <= 0)
+        return;
+    mh_evidence(
+        inquiry->out,
+        "%.4g MB came from storage, %.3g MB for a second of being blocked; disk %.0f %% busy",
+        sums->read_bytes / 1e6, sums->read_bytes / blocked_s / 1e6,
+        100 * inquiry->facts->usage.disk_busy);
+}
+
+static void say_cpus(const mh_inquiry *inquiry)
+{
+    const mh_facts *facts = inquiry->facts;
+    if (facts->cpus > 0)
+        mh_evidence(inquiry->out,
+                    "%d workers on %d CPUs: the run keeps %.2g busy, others %.2g; %.2g threads of "
+                    "the run want one",
+                    facts->workers < 0 ? 0 : facts->workers, facts->cpus, inquiry->own_cpus,
+                    inquiry->other_cpus, inquiry->runnable);
+    if (facts->probes >= PROBES_ENOUGH)
+        mh_evidence(inquiry->out, "of %llu probes %llu met native code, the others Python",
+                    (unsigned long long)facts->probes, (unsigned long long)facts->probes_native);
+}
+
+static void say_loss(const mh_inquiry *inquiry)
+{
+    const mh_facts *facts = inquiry->facts;
+    const mh_costs *costs = &inquiry->sums.costs;
+    mh_verdict *out = inquiry->out;
+    switch (inquiry->loss) {
+    case MH_LOSS_FETCH_CPU:
+    case MH_LOSS_CROWD:
+        say_fetch(inquiry);
+        say_cpus(inquiry);
+        break;
+    case MH_LOSS_FETCH_BLOCKED:
+        say_fetch(inquiry);
+        say_storage(inquiry);
+        break;
+    case MH_LOSS_COLLATE:
+        mh_evidence(
+            out, "collating a batch takes %.4g ms, fetching its samples %.4g ms",
+            per_batch_ms(inquiry,
+                         costs->collate_cpu + costs->collate_blocked + costs->collate_delay),
+            per_batch_ms(inquiry, costs->fetch_cpu + costs->fetch_blocked + costs->fetch_delay));
+        break;
+    case MH_LOSS_TRANSFER:
+        mh_evidence(out, "%.4g ms pass from the end of collating until the loop has the batch",
+                    per_batch_ms(inquiry, costs->transfer));
+        break;
+    case MH_LOSS_MAIN:
+        mh_evidence(out, "of a step of %.4g ms the training process's own work takes %.4g ms%s",
+                    per_batch_ms(inquiry, inquiry->sums.step),
+                    per_batch_ms(inquiry, costs->main_cpu + costs->main_blocked),
+                    inquiry->sums.train_known > 0 ? "" : " (its CPU time: the rest is blocked)");
+        break;
+    case MH_LOSS_TAIL:
+        mh_evidence(out,
+                    "%llu of %llu samples take more than 5 medians (median %.3g ms, longest %.4g "
+                    "ms)",
+                    (unsigned long long)facts->samples_slow,
+                    (unsigned long long)facts->samples_timed, mh_ns(facts->sample_median_ns) / 1e6,
+                    mh_ns(facts->sample_max_ns) / 1e6);
+        break;
+    case MH_LOSS_STARTUP:
+        mh_evidence(out,
+                    "start-up takes %.4g s of %.4g s: %.4g s making iterators, %.4g s until "
+                    "workers deliver",
+                    inquiry->sums.startup / 1e9, inquiry->measured_ns / 1e9,
+                    mh_ns(facts->setup_ns) / 1e9,
+                    (inquiry->sums.startup - mh_ns(facts->setup_ns)) / 1e9);
+        break;
+    case MH_LOSS_COUNT:
+        break;
+    }
+    if (inquiry->loss != MH_LOSS_COUNT)
+        mh_evidence(out, "without it the run would take %.4g s in place of %.4g s, by replay",
+                    inquiry->measured_ns / inquiry->gain[inquiry->loss] / 1e9,
+                    inquiry->measured_ns / 1e9);
+}
+
+static void say_common(const mh_inquiry *inquiry)
+{
+    mh_verdict *out = inquiry->out;
+    mh_evidence(out, "the loop waited %.4g s of %.4g s (%.1f %%) for data after the first batches",
+                inquiry->sums.wait / 1e9, inquiry->steady_ns / 1e9, 100 * out->device_wait_share);
+}
+
+static void say_trust(const mh_inquiry *inquiry)
+{
+    const mh_facts *facts = inquiry->facts;
+    mh_evidence(inquiry->out, "replay within %.1f %% of the measured run",
+                100 * inquiry->out->replay_off);
+    int main_unknown = !inquiry->costing.main_known && inquiry->sums.train_known == 0;
+    double step_cpu = inquiry->sums.costs.train_cpu;
+    if (main_unknown && step_cpu > 0.5 * inquiry->sums.step && facts->vantage != MH_VANTAGE_LOG)
+        mh_evidence(inquiry->out, "the step's CPU time may be training or other work of the "
+                                  "process: millhead.StepTimer tells them apart");
+}
+
+/* --- the way in ------------------------------------------------------------------------------ */
+
+/* A sampler that failed must not make the verdict absurd: what is no number counts as 0. */
+static void clean_usage(mh_usage_sum *usage)
+{
+    double *const numbers[] = {
+        &usage->machine_cpus,
+        &usage->busy_cpus,
+        &usage->loader_cpus,
+        &usage->loader_delay,
+        &usage->iowait_cpus,
+        &usage->disk_busy,
+        &usage->disk_read_per_s,
+        &usage->net_read_per_s,
+        &usage->memory_per_s,
+        &usage->memory_first_bytes,
+        &usage->memory_last_bytes,
+        &usage->memory_share_up,
+        &usage->memory_available_bytes,
+        &usage->gpu_util,
+        &usage->main_cpus,
+        &usage->workers_cpus,
+        &usage->main_data,
+        &usage->main_disk,
+        &usage->workers_run,
+        &usage->workers_disk,
+        &usage->workers_idle,
+        &usage->workers_blocked,
+    };
+    for (size_t at = 0; at < sizeof numbers / sizeof *numbers; at++) {
+        if (!(*numbers[at] >= 0 && *numbers[at] < 1e18))
+            *numbers[at] = 0;
+    }
+}
+
+static mh_status judge(mh_inquiry *inquiry, mh_error *err)
+{
+    mh_straggler straggler;
+    mh_straggler_find(&straggler, inquiry->facts);
+    MH_TRY(begin(inquiry, err));
+    MH_TRY(try_all(inquiry, err));
+    MH_TRY(choose(inquiry, straggler.gain, err));
+    say_common(inquiry);
+    if (inquiry->out->cause == MH_CAUSE_STRAGGLER) {
+        mh_evidence(inquiry->out, "%s", straggler.evidence);
+        mh_say_fix(inquiry->out, "%s", straggler.fix);
+        inquiry->out->predicted_gain = straggler.gain;
+    } else if (inquiry->out->cause == MH_CAUSE_MEMORY) {
+        mh_memory_say(inquiry->out, inquiry->facts, 1);
+    } else {
+        say_loss(inquiry);
+        MH_TRY(mh_fix_make(inquiry, err));
+    }
+    say_trust(inquiry);
+    list_others(inquiry, straggler.gain);
+    mh_signs(inquiry);
+    return MH_OK;
+}
+
+static void judge_ranks_alone(const mh_facts *facts, mh_verdict *out)
+{
+    mh_straggler straggler;
+    mh_straggler_find(&straggler, facts);
+    if (straggler.gain < MH_GAIN_MATTERS)
+        return;
+    out->cause = MH_CAUSE_STRAGGLER;
+    out->predicted_gain = straggler.gain;
+    mh_evidence(out, "%s", straggler.evidence);
+    mh_say_fix(out, "%s", straggler.fix);
+}
+
 mh_status mh_verdict_make(mh_verdict *out, const mh_facts *facts, mh_error *err)
 {
     if (!out || !facts)
         return mh_fail(err, MH_ERR_INVALID, "a verdict needs facts and a place for its result");
-    *out = (mh_verdict){
+    if (facts->batch_count && !facts->batches)
+        return mh_fail(err, MH_ERR_INVALID, "%zu batches, and none given", facts->batch_count);
+    mh_verdict verdict = {
         .cause = MH_CAUSE_UNCLEAR,
         .predicted_gain = 1,
+        .stages.train = 1,
         .fix_settings = {-1, -1, -1, -1, -1, 1},
+        .fix = "measure the run: for batch in millhead.watch(loader), or millhead doctor -- "
+               "python train.py",
     };
-    (void)snprintf(out->fix, sizeof out->fix, "measure the run with millhead.watch(loader)");
+    mh_facts clean = *facts;
+    clean_usage(&clean.usage);
+    if (facts->batch_count) {
+        mh_inquiry inquiry = {.facts = &clean, .out = &verdict, .loss = MH_LOSS_COUNT};
+        MH_TRY(judge(&inquiry, err));
+    } else {
+        judge_ranks_alone(&clean, &verdict);
+        if (verdict.cause == MH_CAUSE_UNCLEAR && clean.usage.wall_ns)
+            mh_outside_judge(&clean, &verdict);
+    }
+    *out = verdict;
     return MH_OK;
 }

@@ -1,0 +1,334 @@
+/* fixes.c - what to change, and what the replay says it wins
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Settings first: they cost nothing. Only where no setting wins half of what cheaper code would is
+ * cheaper code the advice, and then the gain is the one of half the cost.
+ */
+#include "base/error.h"
+#include "diagnose/inquiry.h"
+
+#include <string.h>
+
+#define HALF 0.5
+/* Two settings this close are the same; the smaller is taken. */
+#define SAME 1.03
+/* Most workers ever advised, and most for waiting that needs no CPU where few are allowed. */
+#define WORKERS_MOST 64
+#define WORKERS_WAITING 16
+
+typedef struct fix_try {
+    double ns;
+    int value; /* of the setting that was tried */
+} fix_try;
+
+static mh_status try_options(const mh_inquiry *inquiry, const mh_replay_options *options, int value,
+                             fix_try *best, mh_error *err)
+{
+    fix_try tried = {.value = value};
+    MH_TRY(mh_inquiry_time(inquiry, options, &tried.ns, err));
+    /* tried in growing order: a larger one must be worth it */
+    if (tried.ns * SAME < best->ns)
+        *best = tried;
+    return MH_OK;
+}
+
+/* The smallest number of workers, up to `most`, that is as good as any. */
+static mh_status best_workers(const mh_inquiry *inquiry, int most, fix_try *best, mh_error *err)
+{
+    static const int numbers[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, WORKERS_MOST};
+    *best = (fix_try){inquiry->base_ns, inquiry->base.workers};
+    mh_replay_options options = inquiry->base;
+    for (size_t at = 0; at < sizeof numbers / sizeof *numbers && numbers[at] <= most; at++) {
+        if (numbers[at] <= inquiry->base.workers)
+            continue;
+        options.workers = numbers[at];
+        MH_TRY(try_options(inquiry, &options, options.workers, best, err));
+    }
+    if (most <= inquiry->base.workers || most > WORKERS_MOST)
+        return MH_OK;
+    options.workers = most;
+    return try_options(inquiry, &options, most, best, err);
+}
+
+static int workers_for_cpu(const mh_inquiry *inquiry)
+{
+    double left = mh_cpus_left(inquiry->facts, inquiry->facts->cpus);
+    if (left <= 0)
+        return WORKERS_WAITING; /* not known */
+    return left < WORKERS_MOST ? (int)(left + 0.5) : WORKERS_MOST;
+}
+
+static int workers_for_waiting(const mh_inquiry *inquiry)
+{
+    int cpus = inquiry->facts->cpus;
+    if (cpus * 4 >= WORKERS_MOST || inquiry->base.workers * 4 >= WORKERS_MOST)
+        return WORKERS_MOST;
+    int most = WORKERS_WAITING;
+    most = cpus * 4 > most ? cpus * 4 : most;
+    return inquiry->base.workers * 4 > most ? inquiry->base.workers * 4 : most;
+}
+
+static mh_replay_options at_half(const mh_inquiry *inquiry)
+{
+    mh_replay_options options = inquiry->base;
+    switch (inquiry->loss) {
+    case MH_LOSS_FETCH_CPU:
+        options.fetch_cpu = HALF;
+        break;
+    case MH_LOSS_FETCH_BLOCKED:
+        options.fetch_blocked = HALF;
+        break;
+    case MH_LOSS_COLLATE:
+        options.collate = HALF;
+        break;
+    case MH_LOSS_TRANSFER:
+        options.transfer = HALF;
+        break;
+    case MH_LOSS_MAIN:
+        options.step_main = HALF;
+        break;
+    case MH_LOSS_STARTUP:
+        options.startup = HALF;
+        break;
+    case MH_LOSS_TAIL:
+    case MH_LOSS_CROWD:
+    case MH_LOSS_COUNT:
+        break;
+    }
+    return options;
+}
+
+/* The gain of a fix is never more than that of having no such loss at all. */
+static void predict(mh_inquiry *inquiry, double then)
+{
+    double gain = mh_gain(inquiry->base_ns, then);
+    double most = inquiry->loss == MH_LOSS_COUNT ? gain : inquiry->gain[inquiry->loss];
+    /* other workers change more than this one loss */
+    if (inquiry->out->fix_settings.workers < 0 && gain > most)
+        gain = most;
+    inquiry->out->predicted_gain = gain > 1 ? gain : 1;
+}
+
+static const char *cheaper(const mh_inquiry *inquiry)
+{
+    switch (inquiry->out->cause) {
+    case MH_CAUSE_CPU:
+        return "all it may use is busy: make a sample cheaper (smaller or pre-decoded files, a "
+               "faster decoder), or give it more CPUs";
+    case MH_CAUSE_PYTHON:
+        return "make the Python of __getitem__ cheaper: vectorise it, or move it into native code";
+    case MH_CAUSE_DISK:
+        return "read less from this disk: fewer or smaller reads, larger files read in one go, a "
+               "faster disk, or a copy in memory";
+    case MH_CAUSE_LATENCY:
+        return "shorten the waiting of __getitem__: fewer round trips per sample, larger requests, "
+               "a nearer copy";
+    case MH_CAUSE_COLLATE:
+        return "make collate cheaper: arrays of one shape, no Python loop; millhead's DataLoader "
+               "writes samples into the batch as they come";
+    case MH_CAUSE_MAIN:
+        return "move the work between steps out of the training process: into the dataset or "
+               "collate_fn, where workers do it";
+    case MH_CAUSE_STARTUP:
+        return "start less: fewer workers, a dataset that is quick to copy, imports done before "
+               "the start; millhead's template start";
+    default:
+        return "make it cheaper";
+    }
+}
+
+static void advise_half(mh_inquiry *inquiry, double then)
+{
+    mh_verdict *out = inquiry->out;
+    out->fix_settings.cost = HALF;
+    predict(inquiry, then);
+    mh_say_fix(out, "%s; at half the cost the run is %.2f times as fast", cheaper(inquiry),
+               out->predicted_gain);
+}
+
+static void advise_workers(mh_inquiry *inquiry, const fix_try *found)
+{
+    mh_verdict *out = inquiry->out;
+    int now = inquiry->base.workers;
+    out->fix_settings.workers = found->value;
+    predict(inquiry, found->ns);
+    const char *why = now == 0 ? "loading then overlaps with training"
+                      : out->cause == MH_CAUSE_LATENCY
+                          ? "more requests are then under way, and memory for their batches"
+                          : "CPUs are idle";
+    mh_say_fix(out, "num_workers=%d (now %d): %s; the run is then %.2f times as fast", found->value,
+               now, why, out->predicted_gain);
+}
+
+/* More workers, or cheaper work: whichever wins clearly more, workers where it is close. */
+static mh_status fix_making(mh_inquiry *inquiry, int most_workers, mh_error *err)
+{
+    double half;
+    fix_try workers;
+    mh_replay_options options = at_half(inquiry);
+    MH_TRY(mh_inquiry_time(inquiry, &options, &half, err));
+    MH_TRY(best_workers(inquiry, most_workers, &workers, err));
+    double saved_half = inquiry->base_ns - half, saved_workers = inquiry->base_ns - workers.ns;
+    if (saved_workers > 0 && saved_workers >= HALF * saved_half)
+        advise_workers(inquiry, &workers);
+    else
+        advise_half(inquiry, half);
+    return MH_OK;
+}
+
+static mh_status fix_half(mh_inquiry *inquiry, mh_error *err)
+{
+    double half;
+    mh_replay_options options = at_half(inquiry);
+    MH_TRY(mh_inquiry_time(inquiry, &options, &half, err));
+    advise_half(inquiry, half);
+    return MH_OK;
+}
+
+static mh_status fix_transfer(mh_inquiry *inquiry, mh_error *err)
+{
+    MH_TRY(fix_half(inquiry, err));
+    mh_verdict *out = inquiry->out;
+    if (strcmp(inquiry->facts->kind, "torch") == 0) {
+        out->fix_settings.millhead = 1;
+        mh_say_fix(out,
+                   "hand batches over more cheaply: millhead.torch.DataLoader passes them in "
+                   "slots of shared memory; at half the cost the run is %.2f times as fast",
+                   out->predicted_gain);
+    } else {
+        mh_say_fix(out,
+                   "hand over less: smaller dtypes, no nested Python objects in a batch; at half "
+                   "the cost the run is %.2f times as fast",
+                   out->predicted_gain);
+    }
+    return MH_OK;
+}
+
+/* Slow samples can be hidden: by more batches in reserve, by not waiting in order, by workers. */
+static mh_status fix_tail(mh_inquiry *inquiry, mh_error *err)
+{
+    mh_verdict *out = inquiry->out;
+    mh_replay_options options = inquiry->base;
+    options.clip_excess = 1;
+    double clipped;
+    MH_TRY(mh_inquiry_time(inquiry, &options, &clipped, err));
+    double saved = inquiry->base_ns - clipped;
+
+    fix_try deeper = {inquiry->base_ns, inquiry->base.prefetch};
+    fix_try as_ready = {inquiry->base_ns, 1}, workers;
+    MH_TRY(best_workers(inquiry, workers_for_waiting(inquiry), &workers, err));
+    if (inquiry->base.workers > 0) {
+        options = inquiry->base;
+        for (int times = 2; times <= 8 && inquiry->base.prefetch <= 16; times *= 2) {
+            options.prefetch = inquiry->base.prefetch * times;
+            MH_TRY(try_options(inquiry, &options, options.prefetch, &deeper, err));
+        }
+        options = inquiry->base;
+        options.in_order = 0;
+        MH_TRY(try_options(inquiry, &options, 0, &as_ready, err));
+    }
+    double needed = inquiry->base_ns - HALF * saved;
+    if (deeper.ns <= needed && deeper.ns <= SAME * as_ready.ns) {
+        out->fix_settings.prefetch = deeper.value;
+        predict(inquiry, deeper.ns);
+        mh_say_fix(out,
+                   "prefetch_factor=%d (now %d): batches in reserve cover the slow samples; the "
+                   "run is then %.2f times as fast",
+                   deeper.value, inquiry->base.prefetch, out->predicted_gain);
+    } else if (as_ready.ns <= needed) {
+        out->fix_settings.in_order = 0;
+        predict(inquiry, as_ready.ns);
+        mh_say_fix(out,
+                   "in_order=False (batches as they are ready), or dispatch=\"sample\" of "
+                   "millhead's DataLoader, which keeps the order; the run is then %.2f times as "
+                   "fast",
+                   out->predicted_gain);
+    } else if (workers.ns <= needed) {
+        advise_workers(inquiry, &workers);
+    } else {
+        out->fix_settings.cost = 0;
+        predict(inquiry, clipped);
+        mh_say_fix(out,
+                   "find the slow samples and make them like the others (shrink, re-encode, move "
+                   "or drop them); the run is then %.2f times as fast",
+                   out->predicted_gain);
+    }
+    return MH_OK;
+}
+
+static mh_status fix_startup(mh_inquiry *inquiry, mh_error *err)
+{
+    mh_verdict *out = inquiry->out;
+    const mh_facts *facts = inquiry->facts;
+    mh_replay_options options = inquiry->base;
+    double half, kept;
+    options.free_startup = 1;
+    MH_TRY(mh_inquiry_time(inquiry, &options, &kept, err));
+    options = at_half(inquiry);
+    MH_TRY(mh_inquiry_time(inquiry, &options, &half, err));
+    if (facts->workers == 0 || facts->persistent != 0 ||
+        inquiry->base_ns - kept < HALF * (inquiry->base_ns - half)) {
+        advise_half(inquiry, half);
+        return MH_OK;
+    }
+    out->fix_settings.persistent = 1;
+    predict(inquiry, kept);
+    mh_say_fix(out,
+               "persistent_workers=True: workers then start once and not every epoch; the run is "
+               "then %.2f times as fast",
+               out->predicted_gain);
+    return MH_OK;
+}
+
+static mh_status fix_crowd(mh_inquiry *inquiry)
+{
+    mh_verdict *out = inquiry->out;
+    out->fix_settings.workers = inquiry->crowd_workers;
+    out->predicted_gain = inquiry->gain[MH_LOSS_CROWD];
+    mh_say_fix(out,
+               "num_workers=%d (now %d): as many as there are CPUs to run them; the run is then "
+               "%.2f times as fast",
+               inquiry->crowd_workers, inquiry->facts->workers, out->predicted_gain);
+    return MH_OK;
+}
+
+static void say_nothing_to_fix(mh_inquiry *inquiry)
+{
+    mh_verdict *out = inquiry->out;
+    if (out->cause == MH_CAUSE_DEVICE)
+        mh_say_fix(out, "nothing in the loader: it keeps up; a faster step is what would help");
+    else if (inquiry->sums.fetch_known * 2 < inquiry->sums.batches)
+        mh_say_fix(out, "the loop waits and the workers were not measured: iterate "
+                        "millhead.watch(loader), or run millhead doctor -- python train.py");
+    else
+        mh_say_fix(out, "the loop waits and no measured stage explains it: measure again on a "
+                        "quiet machine and for longer; look at the warnings");
+}
+
+mh_status mh_fix_make(mh_inquiry *inquiry, mh_error *err)
+{
+    switch (inquiry->loss) {
+    case MH_LOSS_FETCH_CPU:
+    case MH_LOSS_COLLATE:
+        return fix_making(inquiry, workers_for_cpu(inquiry), err);
+    case MH_LOSS_FETCH_BLOCKED:
+        if (inquiry->out->cause == MH_CAUSE_LATENCY)
+            return fix_making(inquiry, workers_for_waiting(inquiry), err);
+        return inquiry->base.workers == 0 ? fix_making(inquiry, workers_for_cpu(inquiry), err)
+                                          : fix_half(inquiry, err);
+    case MH_LOSS_TRANSFER:
+        return fix_transfer(inquiry, err);
+    case MH_LOSS_MAIN:
+        return fix_half(inquiry, err);
+    case MH_LOSS_TAIL:
+        return fix_tail(inquiry, err);
+    case MH_LOSS_STARTUP:
+        return fix_startup(inquiry, err);
+    case MH_LOSS_CROWD:
+        return fix_crowd(inquiry);
+    case MH_LOSS_COUNT:
+        break;
+    }
+    say_nothing_to_fix(inquiry);
+    return MH_OK;
+}
