@@ -12,9 +12,10 @@
 #define HALF 0.5
 /* Two settings this close are the same; the smaller is taken. */
 #define SAME 1.03
-/* Most workers ever advised, and most for waiting that needs no CPU where few are allowed. */
+/* Most workers ever advised, and for waiting that needs no CPU on a machine with few: each takes
+ * memory for its interpreter and its batches. */
 #define WORKERS_MOST 64
-#define WORKERS_WAITING 16
+#define WORKERS_WAITING 32
 
 typedef struct fix_try {
     double ns;
@@ -54,7 +55,7 @@ static int workers_for_cpu(const mh_inquiry *inquiry)
 {
     double left = mh_cpus_left(inquiry->facts, inquiry->facts->cpus);
     if (left <= 0)
-        return WORKERS_WAITING; /* not known */
+        return 8; /* not known: what most machines have */
     return left < WORKERS_MOST ? (int)(left + 0.5) : WORKERS_MOST;
 }
 

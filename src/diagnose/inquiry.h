@@ -7,11 +7,12 @@
 #include "diagnose/costs.h"
 
 /* The few numbers that decide. A gain is run time now / run time without the cause. */
-#define MH_GAIN_MATTERS 1.05 /* runs repeat within a few per cent: less cannot be told from luck   \
-                              */
-#define MH_GAIN_STARTUP 1.1  /* start-up happens once: a longer run has less of it */
-#define MH_SATURATED 0.85    /* of the CPUs busy: the rest is lost to switching and imbalance */
-#define MH_CROWDED 1.5       /* runnable threads per CPU from which on they hinder each other */
+#define MH_GAIN_MATTERS                                                                            \
+    1.05                    /* runs repeat within a few per cent: less cannot be told from luck    \
+                             */
+#define MH_GAIN_STARTUP 1.1 /* start-up happens once: a longer run has less of it */
+#define MH_SATURATED 0.85   /* of the CPUs busy: the rest is lost to switching and imbalance */
+#define MH_CROWDED 1.5      /* runnable threads per CPU from which on they hinder each other */
 
 /* Ways a run loses time; several may belong to one cause. */
 typedef enum mh_loss {
@@ -70,7 +71,7 @@ mh_status mh_fix_make(mh_inquiry *inquiry, mh_error *err);
 /* outside.c: a verdict from usage alone. */
 void mh_outside_judge(const mh_facts *facts, mh_verdict *out);
 
-/* ranks.c: the slowest rank and what it costs; gain 1 where there is none. */
+/* straggler.c: the slowest rank and what it costs; gain 1 where there is none. */
 typedef struct mh_straggler {
     double gain;
     char evidence[MH_VERDICT_LINE];

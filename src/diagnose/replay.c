@@ -295,10 +295,15 @@ static void play_without_workers(replay_sim *sim)
     }
 }
 
-/* What making an iterator takes, under the options: workers are started one after the other. */
-static double setup_of_epoch(const replay_sim *sim, double epochs)
+/* What making an iterator takes, under the options: workers are started one after the other. The
+ * set-up of a log is the first epoch's; events tell only the sum, of which each has its part. */
+static double setup_of_epoch(const replay_sim *sim, size_t number, size_t epochs)
 {
-    double setup = mh_ns(sim->facts->setup_ns) / epochs;
+    double setup = mh_ns(sim->facts->setup_ns);
+    if (sim->facts->vantage == MH_VANTAGE_LOG)
+        setup = number == 0 ? setup : 0;
+    else
+        setup /= (double)epochs;
     if (sim->facts->workers > 0)
         return setup * sim->workers / sim->facts->workers;
     return setup + (sim->facts->workers == 0 ? START_NS * sim->workers : 0);
@@ -315,16 +320,16 @@ static size_t epoch_end(const mh_facts *facts, size_t first)
 
 static void play(replay_sim *sim)
 {
-    size_t epochs = 0;
+    size_t epochs = 0, number = 0;
     for (size_t at = 0; at < sim->facts->batch_count; at = epoch_end(sim->facts, at))
         epochs++;
-    double setup = setup_of_epoch(sim, (double)epochs);
-    for (size_t at = 0; at < sim->facts->batch_count; at = sim->end) {
+    for (size_t at = 0; at < sim->facts->batch_count; at = sim->end, number++) {
         sim->first = sim->sent = sim->delivered = at;
         sim->end = epoch_end(sim->facts, at);
         mh_costs costs;
         costs_at(sim, at, &costs);
         if (at == 0 || !sim->options->free_startup) {
+            double setup = setup_of_epoch(sim, number, epochs);
             double startup = (setup + costs.startup) * sim->options->startup;
             sim->startup += startup;
             sim->now += startup;

@@ -83,7 +83,7 @@ static void warn_saw_tooth(const mh_inquiry *inquiry)
         return;
     mh_warning(inquiry->out,
                "saw-tooth: the device works, then stands still, in turn: %.0f of %.0f waits hold "
-               "%.0f %% of the waiting, one stop in every %.3g batches (%d workers, prefetch %d)",
+               "%.0f %% of the waiting, one stop in every %.0f batches (%d workers, prefetch %d)",
                count, sums->batches, 100 * held / sums->wait, sums->batches / bursts,
                inquiry->base.workers, inquiry->base.workers ? inquiry->base.prefetch : 0);
 }

@@ -627,9 +627,20 @@ static void say_trust(const mh_inquiry *inquiry)
 
 /* --- the way in ------------------------------------------------------------------------------ */
 
-/* A sampler that failed must not make the verdict absurd: what is no number counts as 0. */
-static void clean_usage(mh_usage_sum *usage)
+/* Settings no machine has count as not known. */
+static void clean_setting(int *setting)
 {
+    const int most = 65536;
+    *setting = *setting < 0 || *setting > most ? -1 : *setting;
+}
+
+/* A sampler that failed must not make the verdict absurd: what is no number counts as 0. */
+static void clean_facts(mh_facts *facts)
+{
+    clean_setting(&facts->workers);
+    clean_setting(&facts->prefetch);
+    clean_setting(&facts->cpus);
+    mh_usage_sum *usage = &facts->usage;
     double *const numbers[] = {
         &usage->machine_cpus,
         &usage->busy_cpus,
@@ -711,7 +722,7 @@ mh_status mh_verdict_make(mh_verdict *out, const mh_facts *facts, mh_error *err)
                "python train.py",
     };
     mh_facts clean = *facts;
-    clean_usage(&clean.usage);
+    clean_facts(&clean);
     if (facts->batch_count) {
         mh_inquiry inquiry = {.facts = &clean, .out = &verdict, .loss = MH_LOSS_COUNT};
         MH_TRY(judge(&inquiry, err));

@@ -1,4 +1,4 @@
-/* ranks.c - the rank all others wait for
+/* straggler.c - the rank all others wait for
  * SPDX-License-Identifier: Apache-2.0
  *
  * Ranks that exchange gradients go at the pace of the slowest. Where waiting was measured, a
