@@ -260,11 +260,11 @@ static mh_replay_options without(mh_replay_options options, mh_loss loss)
     return options;
 }
 
-/* No loader can be sped up by more than it was waited for, whatever a replay says. */
+/* No loader can be sped up by more than it was waited for, whatever a replay says. Somebody has to
+ * wait for a first batch, so that does not count. */
 static double capped(const mh_inquiry *inquiry, mh_loss loss, double gain)
 {
-    double waited = inquiry->sums.all_wait;
-    double most = mh_gain(inquiry->measured_ns, inquiry->measured_ns - waited);
+    double most = mh_gain(inquiry->measured_ns, inquiry->measured_ns - inquiry->sums.wait);
     return loss != MH_LOSS_MAIN && loss != MH_LOSS_STARTUP && gain > most ? most : gain;
 }
 
@@ -467,7 +467,8 @@ static mh_status judge_rest(mh_inquiry *inquiry, mh_error *err)
     double gain = capped(inquiry, MH_LOSS_FETCH_CPU, mh_gain(inquiry->base_ns, then));
     double waited = mh_gain(inquiry->steady_ns, inquiry->steady_ns - inquiry->sums.wait);
     int measured = inquiry->sums.fetch_known * 2 >= inquiry->sums.batches;
-    if (gain < MH_GAIN_MATTERS && waited < (measured ? UNEXPLAINED : MH_GAIN_MATTERS)) {
+    double noise = measured ? UNEXPLAINED : MH_GAIN_MATTERS;
+    if (waited < MH_GAIN_MATTERS || (gain < MH_GAIN_MATTERS && waited < noise)) {
         out->cause = MH_CAUSE_DEVICE;
         return MH_OK;
     }

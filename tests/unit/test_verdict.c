@@ -296,12 +296,14 @@ static plant plant_startup(uint64_t *seed)
         size_t epoch = at / length < epochs ? at / length : epochs - 1;
         batches[at].epoch = (uint32_t)epoch;
         batches[at].step = 10 * MS;
+        if (batches[at].fetch > 6 * MS)
+            batches[at].fetch_cpu = batches[at].fetch = 6 * MS;
+        if (batches[at].collate > 1 * MS)
+            batches[at].collate_cpu = batches[at].collate = 1 * MS;
         batches[at].wait = 0;
         batches[at].first = at == 0 || epoch != batches[at - 1].epoch;
         if (batches[at].first)
             batches[at].wait = batches[at].fetch + batches[at].collate + (uint64_t)much;
-        if (batches[at].fetch > 6 * MS)
-            batches[at].fetch_cpu = batches[at].fetch = 6 * MS;
     }
     facts->epochs = epochs;
     facts->persistent = 0;
