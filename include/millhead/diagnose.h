@@ -150,6 +150,7 @@ typedef struct mh_replay_options {
     double fetch_cpu, fetch_blocked, collate, transfer; /* factors; 1: as measured, 0: free */
     double step_main; /* factor for the consumer's own work in a step (not training) */
     double startup;   /* factor for making iterators and starting workers */
+    double stretch;   /* factor for all time on a CPU, for what other processes take of it */
     int clip_excess;  /* 1: slow samples take a median sample's time */
     int free_startup; /* 1: workers stay: start-up costs nothing after the first epoch */
 } mh_replay_options;
@@ -159,6 +160,7 @@ typedef struct mh_replay_result {
     uint64_t wait_ns;    /* of it the consumer waited, first batches left out */
     uint64_t startup_ns; /* of it set-up, and first batches for what starting workers took */
     uint64_t step_ns;
+    uint64_t delay_ns; /* threads of the run were runnable and waited for a CPU, summed */
 } mh_replay_result;
 
 MH_API void mh_replay_options_init(mh_replay_options *options, const mh_facts *facts);

@@ -11,6 +11,9 @@
 #define DEVICE_BLOCKED 0.1
 /* A device this busy is what a step waits for, even where the waiting spins on a CPU. */
 #define DEVICE_BUSY 0.8
+/* What a byte from storage costs on a CPU: a page found, filled by the device and copied out, at
+ * some 2.5 GB/s. Reading less saves it, so it is the disk's and not the decoder's. */
+#define READ_CPU_NS_PER_BYTE 0.4
 /* The consumer's process using this many times its own thread's CPU time trains on more threads. */
 #define HELPED 1.2
 
@@ -83,7 +86,13 @@ static void cost_making(mh_costs *out, const mh_costing *costing, const mh_batch
               &out->fetch_cpu, &out->fetch_delay, &out->fetch_blocked);
         split(mh_ns(batch->collate), mh_ns(batch->collate_cpu), mh_ns(batch->collate_delay),
               &out->collate_cpu, &out->collate_delay, &out->collate_blocked);
-        out->transfer = costing->inline_fetch ? 0 : smaller(mh_ns(batch->transfer), wait);
+        out->read_cpu = smaller(mh_ns(batch->read_bytes) * READ_CPU_NS_PER_BYTE, out->fetch_cpu);
+        out->fetch_cpu -= out->read_cpu;
+        if (!costing->inline_fetch) {
+            double taking = smaller(mh_ns(batch->transfer), wait);
+            out->transfer_delay = smaller(mh_ns(batch->wait_delay), taking);
+            out->transfer = taking - out->transfer_delay;
+        }
         return;
     }
     double making = batch->first ? smaller(wait, costing->mean_wait) : wait;
@@ -115,16 +124,22 @@ void mh_costs_of(mh_costs *out, const mh_costing *costing, const mh_batch_cost *
     cost_making(out, costing, batch);
     cost_step(out, costing, batch);
     if (batch->first) {
-        double making = out->fetch_cpu + out->fetch_blocked + out->fetch_delay + out->collate_cpu +
-                        out->collate_blocked + out->collate_delay + out->transfer + out->unknown;
+        double making = out->fetch_cpu + out->read_cpu + out->fetch_blocked + out->fetch_delay +
+                        out->collate_cpu + out->collate_blocked + out->collate_delay +
+                        out->transfer + out->transfer_delay + out->unknown;
         out->startup = above_zero(mh_ns(batch->wait) - making);
     }
 }
 
-double mh_cpus_left(const mh_facts *facts, int cpus)
+double mh_excess(const mh_batch_cost *batch, const mh_costs *costs)
+{
+    return above_zero(mh_ns(batch->fetch_excess) - costs->fetch_delay);
+}
+
+double mh_cpus_left(const mh_facts *facts)
 {
     const mh_usage_sum *usage = &facts->usage;
-    double allowed = cpus > 0 ? cpus : 0;
+    double allowed = facts->cpus > 0 ? facts->cpus : 0;
     if (!usage->wall_ns || allowed == 0)
         return allowed;
     double machine = usage->machine_cpus > allowed ? usage->machine_cpus : allowed;

@@ -10,8 +10,9 @@
  * other settings it would be another. */
 typedef struct mh_costs {
     double fetch_cpu, fetch_blocked, fetch_delay;
+    double read_cpu; /* on a CPU too, but for bytes from storage: no part of fetch_cpu */
     double collate_cpu, collate_blocked, collate_delay;
-    double transfer;
+    double transfer, transfer_delay;
     double unknown;                  /* waited, and nothing tells for what */
     double main_cpu, main_blocked;   /* the consumer's own work */
     double train_cpu, train_blocked; /* the rest of its step */
@@ -38,8 +39,11 @@ static inline double mh_ns(uint64_t ns)
 void mh_costing_init(mh_costing *costing, const mh_facts *facts);
 void mh_costs_of(mh_costs *out, const mh_costing *costing, const mh_batch_cost *batch);
 
+/* What slow samples took above the median, less what a busy machine may have made of it. */
+double mh_excess(const mh_batch_cost *batch, const mh_costs *costs);
+
 /* CPUs the run could have had: those it was allowed, less what other processes used; at least half
  * of them, because the kernel shares. 0 where the number of CPUs is not known. */
-double mh_cpus_left(const mh_facts *facts, int cpus);
+double mh_cpus_left(const mh_facts *facts);
 
 #endif

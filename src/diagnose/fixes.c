@@ -53,7 +53,7 @@ static mh_status best_workers(const mh_inquiry *inquiry, int most, fix_try *best
 
 static int workers_for_cpu(const mh_inquiry *inquiry)
 {
-    double left = mh_cpus_left(inquiry->facts, inquiry->facts->cpus);
+    double left = mh_cpus_left(inquiry->facts);
     if (left <= 0)
         return 8; /* not known: what most machines have */
     return left < WORKERS_MOST ? (int)(left + 0.5) : WORKERS_MOST;

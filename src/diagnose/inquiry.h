@@ -8,11 +8,12 @@
 
 /* The few numbers that decide. A gain is run time now / run time without the cause. */
 #define MH_GAIN_MATTERS                                                                            \
-    1.05                    /* runs repeat within a few per cent: less cannot be told from luck    \
-                             */
-#define MH_GAIN_STARTUP 1.1 /* start-up happens once: a longer run has less of it */
-#define MH_SATURATED 0.85   /* of the CPUs busy: the rest is lost to switching and imbalance */
-#define MH_CROWDED 1.5      /* runnable threads per CPU from which on they hinder each other */
+    1.05                     /* runs repeat within a few per cent: less cannot be told from luck   \
+                              */
+#define MH_GAIN_STARTUP 1.1  /* start-up happens once: a longer run has less of it */
+#define MH_GAIN_HANDOVER 1.2 /* torch takes about 1 ms to hand a batch over, healthy or not */
+#define MH_SATURATED 0.85    /* of the CPUs busy: the rest is lost to switching and imbalance */
+#define MH_CROWDED 1.5       /* runnable threads per CPU from which on they hinder each other */
 
 /* Ways a run loses time; several may belong to one cause. */
 typedef enum mh_loss {
@@ -31,6 +32,7 @@ typedef struct mh_sums { /* ns over the steady part: all batches that are first 
     double batches, wait, step, all_wait, all_step, startup; /* startup, all_: of the whole run */
     mh_costs costs;
     double excess, read_bytes;
+    double excess_batches, excess_held; /* batches above the mean excess, and what they hold */
     double fetch_known, cpu_known, train_known; /* batches for which it was measured */
 } mh_sums;
 

@@ -59,7 +59,7 @@ typedef struct replay_sim {
     replay_doing doing;
     size_t taken; /* the batch being taken or worked on */
     double asked;
-    double wait, startup, step;
+    double wait, startup, step, delay;
 } replay_sim;
 
 void mh_replay_options_init(mh_replay_options *options, const mh_facts *facts)
@@ -76,6 +76,7 @@ void mh_replay_options_init(mh_replay_options *options, const mh_facts *facts)
         .transfer = 1,
         .step_main = 1,
         .startup = 1,
+        .stretch = 1,
     };
 }
 
@@ -118,19 +119,26 @@ static void costs_at(const replay_sim *sim, size_t batch, mh_costs *out)
     const mh_replay_options *options = sim->options;
     const mh_batch_cost *measured = &sim->facts->batches[batch];
     mh_costs_of(out, &sim->costing, measured);
-    double fetch = out->fetch_cpu + out->fetch_blocked + out->fetch_delay;
+    double fetch = out->fetch_cpu + out->read_cpu + out->fetch_blocked;
     double keep = 1;
     if (options->clip_excess && fetch > 0) {
-        double excess = mh_ns(measured->fetch_excess);
+        double excess = mh_excess(measured, out);
         keep = excess < fetch ? (fetch - excess) / fetch : 0;
     }
-    out->fetch_cpu *= options->fetch_cpu * keep;
+    out->fetch_cpu *= options->fetch_cpu * options->stretch * keep;
+    out->read_cpu *= options->fetch_blocked * options->stretch * keep;
     out->fetch_blocked *= options->fetch_blocked * keep;
-    out->collate_cpu *= options->collate;
+    out->collate_cpu *= options->collate * options->stretch;
     out->collate_blocked *= options->collate;
     out->transfer *= options->transfer;
-    out->main_cpu *= options->step_main;
+    out->main_cpu *= options->step_main * options->stretch;
     out->main_blocked *= options->step_main;
+    out->train_cpu *= options->stretch;
+}
+
+static double making_cpu(const mh_costs *costs)
+{
+    return costs->fetch_cpu + costs->read_cpu + costs->collate_cpu;
 }
 
 /* Begins a phase: blocked first, then on a CPU. */
@@ -151,8 +159,7 @@ static void worker_go_on(replay_sim *sim, int number)
     mh_costs costs;
     costs_at(sim, sim->orders[(size_t)number * prefetch + worker->head], &costs);
     worker->busy = 1;
-    begin(sim, number, costs.fetch_blocked + costs.collate_blocked,
-          costs.fetch_cpu + costs.collate_cpu);
+    begin(sim, number, costs.fetch_blocked + costs.collate_blocked, making_cpu(&costs));
 }
 
 /* Gives the next order out, as torch does: to the workers in turn; where batches are delivered as
@@ -248,11 +255,13 @@ static void pass_to_next_end(replay_sim *sim)
     size_t running = sim->running.count;
     double speed = sim->cpus > 0 && (double)running > sim->cpus ? sim->cpus / (double)running : 1;
     double of_cpu = running ? sim->now + (sim->running.phases[0].end - sim->work) / speed : 0;
+    double before = sim->now;
     int actor;
     if (sim->blocked.count && (!running || sim->blocked.phases[0].end <= of_cpu)) {
         double moment = sim->blocked.phases[0].end;
         sim->work += (moment - sim->now) * speed;
         sim->now = moment;
+        sim->delay += (moment - before) * (1 - speed) * (double)running;
         actor = heap_pop(&sim->blocked);
         if (sim->cpu_left[actor] > 0) {
             heap_push(&sim->running, sim->work + sim->cpu_left[actor], actor);
@@ -261,6 +270,7 @@ static void pass_to_next_end(replay_sim *sim)
     } else {
         sim->work = sim->running.phases[0].end;
         sim->now = of_cpu > sim->now ? of_cpu : sim->now;
+        sim->delay += (sim->now - before) * (1 - speed) * (double)running;
         actor = heap_pop(&sim->running);
     }
     if (actor == sim->workers)
@@ -286,8 +296,8 @@ static void play_without_workers(replay_sim *sim)
     for (size_t at = sim->first; at < sim->end; at++) {
         mh_costs costs;
         costs_at(sim, at, &costs);
-        double wait = costs.fetch_cpu + costs.fetch_blocked + costs.collate_cpu +
-                      costs.collate_blocked + costs.unknown;
+        double wait =
+            making_cpu(&costs) + costs.fetch_blocked + costs.collate_blocked + costs.unknown;
         double step = costs.main_cpu + costs.main_blocked + costs.train_cpu + costs.train_blocked;
         sim->wait += wait;
         sim->step += step;
@@ -364,7 +374,8 @@ static mh_status check(const mh_facts *facts, const mh_replay_options *options, 
                        options->prefetch);
     if (factor_is_bad(options->fetch_cpu) || factor_is_bad(options->fetch_blocked) ||
         factor_is_bad(options->collate) || factor_is_bad(options->transfer) ||
-        factor_is_bad(options->step_main) || factor_is_bad(options->startup))
+        factor_is_bad(options->step_main) || factor_is_bad(options->startup) ||
+        factor_is_bad(options->stretch))
         return mh_fail(err, MH_ERR_INVALID, "a factor is not between 0 and %g", MOST_FACTOR);
     return MH_OK;
 }
@@ -411,7 +422,7 @@ mh_status mh_replay(mh_replay_result *out, const mh_facts *facts, const mh_repla
     replay_sim sim = {
         .facts = facts,
         .options = options,
-        .cpus = mh_cpus_left(facts, options->cpus),
+        .cpus = options->cpus > 0 ? options->cpus : 0,
         .workers = options->workers,
         .prefetch = options->prefetch,
     };
@@ -428,6 +439,7 @@ mh_status mh_replay(mh_replay_result *out, const mh_facts *facts, const mh_repla
             .wait_ns = whole_ns(sim.wait),
             .startup_ns = whole_ns(sim.startup),
             .step_ns = whole_ns(sim.step),
+            .delay_ns = whole_ns(sim.delay),
         };
     }
     sim_free(&sim);

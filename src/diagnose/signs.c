@@ -135,9 +135,21 @@ static void warn_short(const mh_inquiry *inquiry)
                    inquiry->sums.batches, needed);
 }
 
+/* Worth a word though it is no cause: with torch it is there in every run. */
+static void warn_handover(const mh_inquiry *inquiry)
+{
+    double gain = inquiry->gain[MH_LOSS_TRANSFER], batches = inquiry->sums.batches;
+    if (gain >= MH_GAIN_MATTERS && gain < MH_GAIN_HANDOVER && batches > 0)
+        mh_warning(inquiry->out,
+                   "handing a batch over takes %.3g ms, %.0f %% of the run: "
+                   "millhead.torch.DataLoader does it in shared memory",
+                   inquiry->sums.costs.transfer / batches / 1e6, 100 * (1 - 1 / gain));
+}
+
 void mh_signs(const mh_inquiry *inquiry)
 {
     warn_short(inquiry);
+    warn_handover(inquiry);
     warn_saw_tooth(inquiry);
     warn_cpus(inquiry);
     warn_memory(inquiry);

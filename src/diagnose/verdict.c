@@ -13,8 +13,13 @@
 
 /* A verdict replays some twenty times: more batches than this add seconds and no insight. */
 #define WINDOW_BATCHES 50000
-/* Few slow samples: more than one in twenty are not a tail but another kind of sample. */
+/* Few slow samples: more than one in twenty are not a tail but another kind of sample. Or: in few
+ * batches, that hold nearly all of the excess. */
 #define TAIL_SHARE 0.05
+#define TAIL_BATCHES 0.25
+#define TAIL_HELD 0.8
+/* Most by which others' use of the CPUs is taken to stretch the run's own. */
+#define STRETCH_MOST 5.0
 /* Probes needed before their answer counts. */
 #define PROBES_ENOUGH 20
 /* Bytes from storage per second of being blocked. Below the first even the slowest disk, reading
@@ -92,12 +97,14 @@ mh_status mh_inquiry_time(const mh_inquiry *inquiry, const mh_replay_options *op
 static void add_costs(mh_costs *sum, const mh_costs *costs)
 {
     sum->fetch_cpu += costs->fetch_cpu;
+    sum->read_cpu += costs->read_cpu;
     sum->fetch_blocked += costs->fetch_blocked;
     sum->fetch_delay += costs->fetch_delay;
     sum->collate_cpu += costs->collate_cpu;
     sum->collate_blocked += costs->collate_blocked;
     sum->collate_delay += costs->collate_delay;
     sum->transfer += costs->transfer;
+    sum->transfer_delay += costs->transfer_delay;
     sum->unknown += costs->unknown;
     sum->main_cpu += costs->main_cpu;
     sum->main_blocked += costs->main_blocked;
@@ -108,11 +115,13 @@ static void add_costs(mh_costs *sum, const mh_costs *costs)
 
 /* Adds one steady batch's wait to the stages it was for: taking it over first, then in the
  * proportions in which it was made. */
-static void share_wait(mh_stage_shares *stages, const mh_costs *costs, double wait)
+static void share_wait(mh_stage_shares *stages, const mh_costs *costs, double wait, int cpu_known)
 {
-    double taking = costs->transfer < wait ? costs->transfer : wait;
+    double taking = costs->transfer + costs->transfer_delay;
+    taking = taking < wait ? taking : wait;
     double collate = costs->collate_cpu + costs->collate_blocked + costs->collate_delay;
-    double making = costs->fetch_cpu + costs->fetch_blocked + costs->fetch_delay + collate;
+    double blocked = costs->fetch_blocked + costs->read_cpu;
+    double making = costs->fetch_cpu + blocked + costs->fetch_delay + collate;
     double rest = wait - taking;
     stages->wait_transfer += taking;
     if (making <= 0) {
@@ -122,7 +131,7 @@ static void share_wait(mh_stage_shares *stages, const mh_costs *costs, double wa
     double part = rest / making;
     stages->wait_cpu += costs->fetch_cpu * part;
     stages->wait_run += costs->fetch_delay * part;
-    stages->wait_blocked += costs->fetch_blocked * part;
+    *(cpu_known ? &stages->wait_blocked : &stages->wait_other) += blocked * part;
     stages->wait_collate += collate * part;
 }
 
@@ -143,16 +152,36 @@ static void sum_up(mh_inquiry *inquiry)
         sums->wait += mh_ns(batch->wait);
         sums->step += mh_ns(batch->step);
         sums->read_bytes += mh_ns(batch->read_bytes);
-        sums->excess += mh_ns(batch->fetch_excess);
+        sums->excess += mh_excess(batch, &costs);
         sums->fetch_known += batch->fetch != MH_NOT_MEASURED || inquiry->costing.inline_fetch;
-        sums->cpu_known += batch->fetch != MH_NOT_MEASURED ? batch->fetch_cpu != MH_NOT_MEASURED
-                                                           : batch->wait_cpu != MH_NOT_MEASURED;
+        int cpu_known = (batch->fetch != MH_NOT_MEASURED ? batch->fetch_cpu : batch->wait_cpu) !=
+                        MH_NOT_MEASURED;
+        sums->cpu_known += cpu_known;
         sums->train_known += batch->step_train != MH_NOT_MEASURED;
         add_costs(&sums->costs, &costs);
-        share_wait(stages, &costs, mh_ns(batch->wait));
+        share_wait(stages, &costs, mh_ns(batch->wait), cpu_known);
         stages->main += costs.main_cpu + costs.main_blocked;
     }
     sums->startup += mh_ns(inquiry->facts->setup_ns);
+}
+
+/* Whether the excess of slow samples is in few batches: those above its mean. */
+static void sum_excess(mh_inquiry *inquiry)
+{
+    mh_sums *sums = &inquiry->sums;
+    if (sums->excess <= 0)
+        return;
+    double mean = sums->excess / sums->batches;
+    for (size_t at = 0; at < inquiry->facts->batch_count; at++) {
+        const mh_batch_cost *batch = &inquiry->facts->batches[at];
+        mh_costs costs;
+        mh_costs_of(&costs, &inquiry->costing, batch);
+        double excess = mh_excess(batch, &costs);
+        if (!batch->first && excess > mean) {
+            sums->excess_batches++;
+            sums->excess_held += excess;
+        }
+    }
 }
 
 static void finish_shares(mh_inquiry *inquiry)
@@ -172,12 +201,22 @@ static void finish_shares(mh_inquiry *inquiry)
     inquiry->out->idle_device_s = inquiry->sums.wait / 1e9;
 }
 
+static double cpu_of(const mh_costs *costs)
+{
+    return costs->fetch_cpu + costs->read_cpu + costs->collate_cpu + costs->main_cpu +
+           costs->train_cpu;
+}
+
+static double delay_of(const mh_costs *costs)
+{
+    return costs->fetch_delay + costs->collate_delay + costs->step_delay;
+}
+
 static void count_cpus(mh_inquiry *inquiry)
 {
     const mh_costs *costs = &inquiry->sums.costs;
     const mh_usage_sum *usage = &inquiry->facts->usage;
-    double on_cpu = costs->fetch_cpu + costs->collate_cpu + costs->main_cpu + costs->train_cpu;
-    double delayed = costs->fetch_delay + costs->collate_delay + costs->step_delay;
+    double on_cpu = cpu_of(costs), delayed = delay_of(costs);
     double whole = inquiry->steady_ns > 0 ? inquiry->steady_ns : 1;
     inquiry->own_cpus = on_cpu / whole;
     inquiry->runnable = (on_cpu + delayed) / whole;
@@ -189,6 +228,19 @@ static void count_cpus(mh_inquiry *inquiry)
         inquiry->runnable = usage->loader_cpus + usage->loader_delay;
     double others = usage->busy_cpus - usage->loader_cpus;
     inquiry->other_cpus = others > 0 ? others : 0;
+}
+
+/* The run's threads wait for a CPU because of each other, which a replay shows, and because of
+ * other processes: what is left is theirs, and stretches all the run does on a CPU. */
+static mh_status find_stretch(mh_inquiry *inquiry, mh_error *err)
+{
+    mh_replay_result result;
+    MH_TRY(mh_replay(&result, &inquiry->window, &inquiry->base, err));
+    double own = (double)result.delay_ns * inquiry->scale_batches;
+    double cpu = cpu_of(&inquiry->sums.costs), delayed = delay_of(&inquiry->sums.costs);
+    double stretch = cpu > 0 && delayed > own ? 1 + (delayed - own) / cpu : 1;
+    inquiry->base.stretch = stretch < STRETCH_MOST ? stretch : STRETCH_MOST;
+    return MH_OK;
 }
 
 static mh_status begin(mh_inquiry *inquiry, mh_error *err)
@@ -209,11 +261,13 @@ static mh_status begin(mh_inquiry *inquiry, mh_error *err)
     }
     mh_costing_init(&inquiry->costing, facts);
     sum_up(inquiry);
+    sum_excess(inquiry);
     inquiry->steady_ns = inquiry->sums.wait + inquiry->sums.step;
     inquiry->measured_ns = inquiry->sums.all_wait + inquiry->sums.all_step + mh_ns(facts->setup_ns);
     finish_shares(inquiry);
     count_cpus(inquiry);
     mh_replay_options_init(&inquiry->base, facts);
+    MH_TRY(find_stretch(inquiry, err));
     MH_TRY(mh_inquiry_time(inquiry, &inquiry->base, &inquiry->base_ns, err));
     double off = mh_gain(inquiry->base_ns, inquiry->measured_ns) - 1;
     inquiry->out->replay_off = off < 0 ? -off : off;
@@ -225,8 +279,12 @@ static mh_status begin(mh_inquiry *inquiry, mh_error *err)
 static int few_slow_samples(const mh_inquiry *inquiry)
 {
     const mh_facts *facts = inquiry->facts;
-    return facts->samples_slow > 0 && inquiry->sums.excess > 0 &&
-           (double)facts->samples_slow <= TAIL_SHARE * (double)facts->samples_timed;
+    const mh_sums *sums = &inquiry->sums;
+    if (!facts->samples_slow || sums->excess <= 0)
+        return 0;
+    return (double)facts->samples_slow <= TAIL_SHARE * (double)facts->samples_timed ||
+           (sums->excess_batches <= TAIL_BATCHES * sums->batches &&
+            sums->excess_held >= TAIL_HELD * sums->excess);
 }
 
 static mh_replay_options without(mh_replay_options options, mh_loss loss)
@@ -351,8 +409,8 @@ static int helpers_worked(const mh_inquiry *inquiry)
     const mh_costs *costs = &inquiry->sums.costs;
     if (!usage->wall_ns || inquiry->facts->workers <= 0 || inquiry->steady_ns <= 0)
         return 0;
-    double helpers =
-        usage->workers_cpus - (costs->fetch_cpu + costs->collate_cpu) / inquiry->steady_ns;
+    double helpers = usage->workers_cpus -
+                     (costs->fetch_cpu + costs->read_cpu + costs->collate_cpu) / inquiry->steady_ns;
     return helpers > 0.5 * costs->fetch_blocked / inquiry->steady_ns && helpers > 0.1;
 }
 
@@ -360,6 +418,8 @@ static int storage_explains(const mh_inquiry *inquiry)
 {
     const mh_usage_sum *usage = &inquiry->facts->usage;
     double blocked = inquiry->sums.costs.fetch_blocked, steady = inquiry->steady_ns;
+    if (inquiry->sums.costs.read_cpu > blocked)
+        return 1; /* most of the loss is the CPU time of reading */
     if (blocked <= 0 || steady <= 0)
         return 0;
     double per_s = inquiry->sums.read_bytes / (blocked / 1e9);
@@ -405,6 +465,8 @@ static mh_cause cause_of(const mh_inquiry *inquiry, mh_loss loss)
 
 static double matters(mh_loss loss)
 {
+    if (loss == MH_LOSS_TRANSFER)
+        return MH_GAIN_HANDOVER;
     return loss == MH_LOSS_STARTUP ? MH_GAIN_STARTUP : MH_GAIN_MATTERS;
 }
 
@@ -461,11 +523,13 @@ static mh_status judge_rest(mh_inquiry *inquiry, mh_error *err)
     mh_verdict *out = inquiry->out;
     mh_replay_options free_loader = inquiry->base;
     free_loader.fetch_cpu = free_loader.fetch_blocked = 0;
-    free_loader.collate = free_loader.transfer = 0;
+    free_loader.collate = 0;
     double then;
     MH_TRY(mh_inquiry_time(inquiry, &free_loader, &then, err));
     double gain = capped(inquiry, MH_LOSS_FETCH_CPU, mh_gain(inquiry->base_ns, then));
-    double waited = mh_gain(inquiry->steady_ns, inquiry->steady_ns - inquiry->sums.wait);
+    const mh_costs *costs = &inquiry->sums.costs;
+    double handover = costs->transfer + costs->transfer_delay;
+    double waited = mh_gain(inquiry->steady_ns, inquiry->steady_ns - inquiry->sums.wait + handover);
     int measured = inquiry->sums.fetch_known * 2 >= inquiry->sums.batches;
     double noise = measured ? UNEXPLAINED : MH_GAIN_MATTERS;
     if (waited < MH_GAIN_MATTERS || (gain < MH_GAIN_MATTERS && waited < noise)) {
@@ -475,7 +539,7 @@ static mh_status judge_rest(mh_inquiry *inquiry, mh_error *err)
     if (gain < MH_GAIN_MATTERS)
         return MH_OK; /* it waited, and nothing measured explains it */
     mh_loss best = MH_LOSS_FETCH_CPU;
-    for (int loss = MH_LOSS_FETCH_CPU; loss <= MH_LOSS_TRANSFER; loss++)
+    for (int loss = MH_LOSS_FETCH_CPU; loss < MH_LOSS_TRANSFER; loss++)
         best = inquiry->gain[loss] > inquiry->gain[best] ? (mh_loss)loss : best;
     inquiry->loss = best;
     out->cause = cause_of(inquiry, best);
@@ -509,7 +573,8 @@ static double per_batch_ms(const mh_inquiry *inquiry, double ns)
 static void say_fetch(const mh_inquiry *inquiry)
 {
     const mh_costs *costs = &inquiry->sums.costs;
-    double fetch = costs->fetch_cpu + costs->fetch_delay + costs->fetch_blocked;
+    double cpu = costs->fetch_cpu + costs->read_cpu;
+    double fetch = cpu + costs->fetch_delay + costs->fetch_blocked;
     if (inquiry->sums.cpu_known * 2 < inquiry->sums.batches) {
         mh_evidence(inquiry->out,
                     "fetching a batch takes %.4g ms; whether on a CPU or blocked was not measured",
@@ -518,7 +583,7 @@ static void say_fetch(const mh_inquiry *inquiry)
     }
     mh_evidence(inquiry->out,
                 "fetching a batch takes %.4g ms: %.4g on a CPU, %.4g waiting for one, %.4g blocked",
-                per_batch_ms(inquiry, fetch), per_batch_ms(inquiry, costs->fetch_cpu),
+                per_batch_ms(inquiry, fetch), per_batch_ms(inquiry, cpu),
                 per_batch_ms(inquiry, costs->fetch_delay),
                 per_batch_ms(inquiry, costs->fetch_blocked));
 }
@@ -527,7 +592,7 @@ static void say_storage(const mh_inquiry *inquiry)
 {
     const mh_sums *sums = &inquiry->sums;
     double blocked_s = sums->costs.fetch_blocked / 1e9;
-    if (blocked_s <= 0)
+    if (blocked_s <= 0 || sums->cpu_known * 2 < sums->batches)
         return;
     mh_evidence(
         inquiry->out,
