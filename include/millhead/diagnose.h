@@ -150,7 +150,7 @@ typedef struct mh_replay_options {
     double fetch_cpu, fetch_blocked, collate, transfer; /* factors; 1: as measured, 0: free */
     double step_main; /* factor for the consumer's own work in a step (not training) */
     double startup;   /* factor for making iterators and starting workers */
-    double stretch;   /* factor for all time on a CPU, for what other processes take of it */
+    double others;    /* threads of other processes that want a CPU all the time */
     int clip_excess;  /* 1: slow samples take a median sample's time */
     int free_startup; /* 1: workers stay: start-up costs nothing after the first epoch */
 } mh_replay_options;

@@ -76,7 +76,6 @@ void mh_replay_options_init(mh_replay_options *options, const mh_facts *facts)
         .transfer = 1,
         .step_main = 1,
         .startup = 1,
-        .stretch = 1,
     };
 }
 
@@ -125,15 +124,14 @@ static void costs_at(const replay_sim *sim, size_t batch, mh_costs *out)
         double excess = mh_excess(measured, out);
         keep = excess < fetch ? (fetch - excess) / fetch : 0;
     }
-    out->fetch_cpu *= options->fetch_cpu * options->stretch * keep;
-    out->read_cpu *= options->fetch_blocked * options->stretch * keep;
+    out->fetch_cpu *= options->fetch_cpu * keep;
+    out->read_cpu *= options->fetch_blocked * keep;
     out->fetch_blocked *= options->fetch_blocked * keep;
-    out->collate_cpu *= options->collate * options->stretch;
+    out->collate_cpu *= options->collate;
     out->collate_blocked *= options->collate;
     out->transfer *= options->transfer;
-    out->main_cpu *= options->step_main * options->stretch;
+    out->main_cpu *= options->step_main;
     out->main_blocked *= options->step_main;
-    out->train_cpu *= options->stretch;
 }
 
 static double making_cpu(const mh_costs *costs)
@@ -250,10 +248,17 @@ static void consumer_done(replay_sim *sim)
 
 /* --- time ------------------------------------------------------------------------------------ */
 
+/* How fast each of `running` phases goes, with what other processes take. */
+static double speed_of(const replay_sim *sim, double running)
+{
+    double wanted = running + sim->options->others;
+    return sim->cpus > 0 && wanted > sim->cpus ? sim->cpus / wanted : 1;
+}
+
 static void pass_to_next_end(replay_sim *sim)
 {
     size_t running = sim->running.count;
-    double speed = sim->cpus > 0 && (double)running > sim->cpus ? sim->cpus / (double)running : 1;
+    double speed = speed_of(sim, (double)running);
     double of_cpu = running ? sim->now + (sim->running.phases[0].end - sim->work) / speed : 0;
     double before = sim->now;
     int actor;
@@ -293,12 +298,15 @@ static void play_with_workers(replay_sim *sim)
 
 static void play_without_workers(replay_sim *sim)
 {
+    double slower = 1 / speed_of(sim, 1);
     for (size_t at = sim->first; at < sim->end; at++) {
         mh_costs costs;
         costs_at(sim, at, &costs);
-        double wait =
-            making_cpu(&costs) + costs.fetch_blocked + costs.collate_blocked + costs.unknown;
-        double step = costs.main_cpu + costs.main_blocked + costs.train_cpu + costs.train_blocked;
+        double step_cpu = costs.main_cpu + costs.train_cpu;
+        double wait = making_cpu(&costs) * slower + costs.fetch_blocked + costs.collate_blocked +
+                      costs.unknown;
+        double step = step_cpu * slower + costs.main_blocked + costs.train_blocked;
+        sim->delay += (making_cpu(&costs) + step_cpu) * (slower - 1);
         sim->wait += wait;
         sim->step += step;
         sim->now += wait + step;
@@ -375,7 +383,7 @@ static mh_status check(const mh_facts *facts, const mh_replay_options *options, 
     if (factor_is_bad(options->fetch_cpu) || factor_is_bad(options->fetch_blocked) ||
         factor_is_bad(options->collate) || factor_is_bad(options->transfer) ||
         factor_is_bad(options->step_main) || factor_is_bad(options->startup) ||
-        factor_is_bad(options->stretch))
+        factor_is_bad(options->others))
         return mh_fail(err, MH_ERR_INVALID, "a factor is not between 0 and %g", MOST_FACTOR);
     return MH_OK;
 }

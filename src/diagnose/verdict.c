@@ -18,8 +18,9 @@
 #define TAIL_SHARE 0.05
 #define TAIL_BATCHES 0.25
 #define TAIL_HELD 0.8
-/* Most by which others' use of the CPUs is taken to stretch the run's own. */
-#define STRETCH_MOST 5.0
+/* Most threads of other processes for each CPU, and how finely their number is sought. */
+#define OTHERS_MOST 8.0
+#define OTHERS_STEPS 8
 /* Probes needed before their answer counts. */
 #define PROBES_ENOUGH 20
 /* Bytes from storage per second of being blocked. Below the first even the slowest disk, reading
@@ -230,16 +231,34 @@ static void count_cpus(mh_inquiry *inquiry)
     inquiry->other_cpus = others > 0 ? others : 0;
 }
 
-/* The run's threads wait for a CPU because of each other, which a replay shows, and because of
- * other processes: what is left is theirs, and stretches all the run does on a CPU. */
-static mh_status find_stretch(mh_inquiry *inquiry, mh_error *err)
+/* More workers than CPUs, and they want them. */
+static int crowded(const mh_inquiry *inquiry)
 {
-    mh_replay_result result;
-    MH_TRY(mh_replay(&result, &inquiry->window, &inquiry->base, err));
-    double own = (double)result.delay_ns * inquiry->scale_batches;
-    double cpu = cpu_of(&inquiry->sums.costs), delayed = delay_of(&inquiry->sums.costs);
-    double stretch = cpu > 0 && delayed > own ? 1 + (delayed - own) / cpu : 1;
-    inquiry->base.stretch = stretch < STRETCH_MOST ? stretch : STRETCH_MOST;
+    const mh_facts *facts = inquiry->facts;
+    return facts->cpus > 0 && facts->workers > facts->cpus &&
+           inquiry->runnable >= MH_CROWDED * facts->cpus;
+}
+
+/* The run's threads wait for a CPU because of each other, which a replay shows, and because of
+ * other processes. How many threads those have is found by trying: the number with which a replay
+ * delays the run as much as was measured. */
+static mh_status find_others(mh_inquiry *inquiry, mh_error *err)
+{
+    double measured = delay_of(&inquiry->sums.costs);
+    double low = 0, high = OTHERS_MOST * inquiry->base.cpus;
+    if (high <= 0 || measured < 0.01 * cpu_of(&inquiry->sums.costs) || crowded(inquiry))
+        return MH_OK; /* in a crowd of the run's own, others cannot be told apart */
+    for (int step = 0; step < OTHERS_STEPS; step++) {
+        /* none at all is the most likely */
+        inquiry->base.others = step ? (low + high) / 2 : 0;
+        mh_replay_result result;
+        MH_TRY(mh_replay(&result, &inquiry->window, &inquiry->base, err));
+        if ((double)result.delay_ns * inquiry->scale_batches < measured)
+            low = inquiry->base.others;
+        else
+            high = inquiry->base.others;
+    }
+    inquiry->base.others = low;
     return MH_OK;
 }
 
@@ -267,7 +286,7 @@ static mh_status begin(mh_inquiry *inquiry, mh_error *err)
     finish_shares(inquiry);
     count_cpus(inquiry);
     mh_replay_options_init(&inquiry->base, facts);
-    MH_TRY(find_stretch(inquiry, err));
+    MH_TRY(find_others(inquiry, err));
     MH_TRY(mh_inquiry_time(inquiry, &inquiry->base, &inquiry->base_ns, err));
     double off = mh_gain(inquiry->base_ns, inquiry->measured_ns) - 1;
     inquiry->out->replay_off = off < 0 ? -off : off;
@@ -344,12 +363,13 @@ static mh_status try_crowd(mh_inquiry *inquiry, mh_error *err)
 {
     const mh_facts *facts = inquiry->facts;
     inquiry->gain[MH_LOSS_CROWD] = 1;
-    if (facts->cpus <= 0 || facts->workers <= facts->cpus ||
-        inquiry->runnable < MH_CROWDED * facts->cpus)
+    if (!crowded(inquiry))
         return MH_OK;
     for (int workers = facts->cpus; workers > 0 && workers >= facts->cpus - 1; workers--) {
         mh_replay_options options = inquiry->base;
         options.workers = workers;
+        /* whoever hands batches over wants a CPU too, and waits for it in the same crowd */
+        options.transfer = facts->cpus / inquiry->runnable;
         double then;
         MH_TRY(mh_inquiry_time(inquiry, &options, &then, err));
         double gain = mh_gain(inquiry->base_ns, then);
