@@ -91,7 +91,8 @@ typedef struct mh_usage_sum {
     /* What the threads were seen doing, as shares of the looks taken at them, 0..1. The workers'
      * shares are means over the workers. A view from outside is made of these alone; the events
      * of a run give only the _disk ones (state "D"). */
-    double main_data;       /* the consumer's thread waited on the loader's queue or pipe */
+    double main_data;       /* the consumer's thread waited on the loader's queue or pipe; negative:
+                               what it waited on could not be seen */
     double main_disk;       /* it was in uninterruptible sleep (state D) */
     double workers_run;     /* running, or runnable */
     double workers_disk;    /* in uninterruptible sleep */

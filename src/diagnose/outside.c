@@ -9,6 +9,9 @@
 
 /* Looks are few: a share below this is within what chance does to them. */
 #define SEEN_WAITING 0.1
+/* Workers that wait for orders in half of the looks keep up; such that hardly do, do not. */
+#define IDLE_OFTEN 0.5
+#define IDLE_SELDOM 0.1
 
 static int all_busy(const mh_facts *facts)
 {
@@ -124,11 +127,31 @@ static void judge_waiting(const mh_facts *facts, mh_verdict *out, double waited)
     }
 }
 
+static void say_healthy(mh_verdict *out)
+{
+    out->cause = MH_CAUSE_DEVICE;
+    mh_say_fix(out, "nothing in the loader: it keeps up; a faster step is what would help");
+}
+
+/* The consumer's waits could not be seen: whether workers have nothing to do tells as much. */
+static void judge_by_workers(const mh_facts *facts, mh_verdict *out)
+{
+    double idle = facts->usage.workers_idle;
+    mh_evidence(out,
+                "what the training process waits for cannot be seen; workers wait for orders "
+                "in %.0f %% of the looks",
+                100 * idle);
+    if (idle >= IDLE_OFTEN)
+        say_healthy(out);
+    else if (idle <= IDLE_SELDOM)
+        judge_waiting(facts, out, 0);
+}
+
 void mh_outside_judge(const mh_facts *facts, mh_verdict *out)
 {
     const mh_usage_sum *usage = &facts->usage;
     double seconds = mh_ns(usage->wall_ns) / 1e9;
-    double waited = usage->main_data < 1 ? usage->main_data : 0.999;
+    double waited = usage->main_data < 0 ? 0 : usage->main_data < 1 ? usage->main_data : 0.999;
     out->device_wait_share = waited;
     out->idle_device_s = waited * seconds;
     out->stages.wait_other = waited;
@@ -142,15 +165,15 @@ void mh_outside_judge(const mh_facts *facts, mh_verdict *out)
     }
     if (facts->workers <= 0) {
         judge_no_workers(facts, out);
+    } else if (usage->main_data < 0) {
+        judge_by_workers(facts, out);
     } else {
         mh_evidence(out, "the training process waits for the loader in %.0f %% of the looks",
                     100 * waited);
-        if (waited >= SEEN_WAITING) {
+        if (waited >= SEEN_WAITING)
             judge_waiting(facts, out, waited);
-        } else {
-            out->cause = MH_CAUSE_DEVICE;
-            mh_say_fix(out, "nothing in the loader: it keeps up; a faster step is what would help");
-        }
+        else
+            say_healthy(out);
     }
     if (mh_memory_grows(usage)) {
         out->others[out->other_count++] = (mh_suspect){MH_CAUSE_MEMORY, 1};

@@ -626,10 +626,11 @@ static void say_cpus(const mh_inquiry *inquiry)
     const mh_facts *facts = inquiry->facts;
     if (facts->cpus > 0)
         mh_evidence(inquiry->out,
-                    "%d workers on %d CPUs: the run keeps %.2g busy, others %.2g; %.2g threads of "
-                    "the run want one",
-                    facts->workers < 0 ? 0 : facts->workers, facts->cpus, inquiry->own_cpus,
-                    inquiry->other_cpus, inquiry->runnable);
+                    "%d worker%s on %d CPU%s: the run keeps %.2g busy, others %.2g; %.2g threads "
+                    "of the run want one",
+                    inquiry->base.workers, inquiry->base.workers == 1 ? "" : "s", facts->cpus,
+                    facts->cpus == 1 ? "" : "s", inquiry->own_cpus, inquiry->other_cpus,
+                    inquiry->runnable);
     if (facts->probes >= PROBES_ENOUGH)
         mh_evidence(inquiry->out, "of %llu probes %llu met native code, the others Python",
                     (unsigned long long)facts->probes, (unsigned long long)facts->probes_native);
@@ -727,6 +728,7 @@ static void clean_facts(mh_facts *facts)
     clean_setting(&facts->prefetch);
     clean_setting(&facts->cpus);
     mh_usage_sum *usage = &facts->usage;
+    int unseen = usage->main_data < 0;
     double *const numbers[] = {
         &usage->machine_cpus,
         &usage->busy_cpus,
@@ -755,6 +757,8 @@ static void clean_facts(mh_facts *facts)
         if (!(*numbers[at] >= 0 && *numbers[at] < 1e18))
             *numbers[at] = 0;
     }
+    if (unseen)
+        usage->main_data = -1;
 }
 
 static mh_status judge(mh_inquiry *inquiry, mh_error *err)

@@ -4,6 +4,7 @@
 #ifndef MH_TESTS_PLANTED_H
 #define MH_TESTS_PLANTED_H
 
+#include <math.h>
 #include <millhead/diagnose.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +89,43 @@ static inline double planted_waits(mh_facts *facts)
     free(made);
     free(had);
     return asked;
+}
+
+/* What is wrong with a verdict whatever the facts were; NULL: nothing. */
+static inline const char *planted_wrong_with(const mh_verdict *verdict)
+{
+    const mh_stage_shares *stages = &verdict->stages;
+    const double parts[] = {stages->train,         stages->main,         stages->wait_cpu,
+                            stages->wait_run,      stages->wait_blocked, stages->wait_collate,
+                            stages->wait_transfer, stages->wait_other};
+    double sum = 0;
+    for (size_t at = 0; at < sizeof parts / sizeof *parts; at++) {
+        if (!(parts[at] >= 0 && parts[at] <= 1.000001))
+            return "a share is not between 0 and 1";
+        sum += parts[at];
+    }
+    if (fabs(sum - 1) > 1e-6)
+        return "shares do not add up to 1";
+    if (!(verdict->predicted_gain >= 1 && verdict->predicted_gain <= 1000))
+        return "the gain is absurd";
+    if (!(verdict->device_wait_share >= 0 && verdict->device_wait_share <= 1))
+        return "the share of waiting is absurd";
+    if (!(verdict->idle_device_s >= 0 && isfinite(verdict->idle_device_s)) ||
+        !isfinite(verdict->replay_off))
+        return "not finite";
+    if ((unsigned)verdict->cause >= MH_CAUSE_COUNT || !verdict->fix[0])
+        return "no cause, or no fix";
+    for (size_t at = 0; at < verdict->other_count; at++) {
+        if (verdict->others[at].cause == verdict->cause)
+            return "the cause is listed among the others";
+        if (at && verdict->others[at].gain > verdict->others[at - 1].gain)
+            return "others are not in order";
+    }
+    for (size_t at = 0; at < verdict->evidence_count; at++) {
+        if (strstr(verdict->evidence[at], "nan") || strstr(verdict->evidence[at], "inf"))
+            return "evidence with no number";
+    }
+    return NULL;
 }
 
 #endif
