@@ -161,6 +161,7 @@ typedef struct mh_replay_result {
     uint64_t wait_ns;    /* of it the consumer waited, first batches left out */
     uint64_t startup_ns; /* of it set-up, and first batches for what starting workers took */
     uint64_t step_ns;
+    uint64_t gap_ns;   /* of wait_ns: with workers, for first batches of all epochs but the first */
     uint64_t delay_ns; /* threads of the run were runnable and waited for a CPU, summed */
 } mh_replay_result;
 

@@ -267,8 +267,18 @@ static mh_status fix_startup(mh_inquiry *inquiry, mh_error *err)
     MH_TRY(mh_inquiry_time(inquiry, &options, &kept, err));
     options = at_half(inquiry);
     MH_TRY(mh_inquiry_time(inquiry, &options, &half, err));
+    double saved_half = inquiry->base_ns - half;
+    if (inquiry->gap_ns > saved_half && inquiry->gap_ns > inquiry->base_ns - kept) {
+        predict(inquiry, inquiry->base_ns - inquiry->gap_ns);
+        out->fix_settings.millhead = 1;
+        mh_say_fix(out,
+                   "longer epochs, or prefetch_epoch=True of millhead's DataLoader: the next epoch "
+                   "begins before this one ends; the run is then %.2f times as fast",
+                   out->predicted_gain);
+        return MH_OK;
+    }
     if (facts->workers == 0 || facts->persistent != 0 ||
-        inquiry->base_ns - kept < HALF * (inquiry->base_ns - half)) {
+        inquiry->base_ns - kept < HALF * saved_half) {
         advise_half(inquiry, half);
         return MH_OK;
     }

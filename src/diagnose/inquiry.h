@@ -50,6 +50,7 @@ typedef struct mh_inquiry {
     double other_cpus;      /* CPUs others used, as far as sampled */
     double runnable;        /* threads of the run that had or wanted a CPU */
     double gain[MH_LOSS_COUNT];
+    double gap_ns;     /* waits for first batches of later epochs, replayed */
     int crowd_workers; /* the number that would be better; 0: not crowded */
     mh_loss loss;      /* the one that was chosen */
     mh_verdict *out;

@@ -59,7 +59,7 @@ typedef struct replay_sim {
     replay_doing doing;
     size_t taken; /* the batch being taken or worked on */
     double asked;
-    double wait, startup, step, delay;
+    double wait, gap, startup, step, delay;
 } replay_sim;
 
 void mh_replay_options_init(mh_replay_options *options, const mh_facts *facts)
@@ -230,6 +230,8 @@ static void consumer_done(replay_sim *sim)
 {
     if (sim->doing == TAKING) {
         sim->wait += sim->now - sim->asked;
+        if (sim->first > 0 && sim->delivered == sim->first)
+            sim->gap += sim->now - sim->asked;
         sim->asked = sim->now;
         sim->delivered++;
         send_order(sim);
@@ -447,6 +449,7 @@ mh_status mh_replay(mh_replay_result *out, const mh_facts *facts, const mh_repla
             .wait_ns = whole_ns(sim.wait),
             .startup_ns = whole_ns(sim.startup),
             .step_ns = whole_ns(sim.step),
+            .gap_ns = whole_ns(sim.gap),
             .delay_ns = whole_ns(sim.delay),
         };
     }

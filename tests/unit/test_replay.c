@@ -170,6 +170,7 @@ static void startup_comes_once_an_epoch(void **state)
     mh_replay_result result = played(&facts, &options);
     assert_int_equal(result.startup_ns, 3 * 500 * MS);
     assert_int_equal(result.total_ns, 3 * (500 + 5 + 300) * MS);
+    assert_int_equal(result.gap_ns, 2 * 5 * MS);
     options.free_startup = 1;
     assert_int_equal(played(&facts, &options).startup_ns, 500 * MS);
     options.startup = 0.5;

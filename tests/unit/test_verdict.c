@@ -291,6 +291,27 @@ static plant plant_memory(uint64_t *seed)
     return planted;
 }
 
+/* Short epochs, quick starts, and a first batch that takes long in each. */
+static void gaps_between_epochs_are_start_up(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(200, 4, 8, 10 * MS);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < 200; at++) {
+        batches[at].fetch = 35 * MS;
+        batches[at].epoch = (uint32_t)(at / 10);
+        batches[at].first = at % 10 == 0;
+        batches[at].wait = batches[at].first ? 35 * MS : 0;
+    }
+    facts.epochs = 20;
+    facts.persistent = 1;
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_STARTUP);
+    assert_non_null(strstr(verdict.fix, "prefetch_epoch"));
+    assert_true(verdict.predicted_gain > 1.25 && verdict.predicted_gain < 1.4);
+    free(planted_batches(&facts));
+}
+
 /* --- more than one --------------------------------------------------------------------------- */
 
 /* Latency and collating, one of them at least half as large again as the other. */
@@ -799,6 +820,7 @@ int main(void)
         cmocka_unit_test(crowd),
         cmocka_unit_test(startup),
         cmocka_unit_test(memory),
+        cmocka_unit_test(gaps_between_epochs_are_start_up),
         cmocka_unit_test(the_larger_of_two_is_named),
         cmocka_unit_test(main_work_and_latency_are_both_seen),
         cmocka_unit_test(growing_memory_is_listed_beside_a_loss),
