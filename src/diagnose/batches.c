@@ -1,0 +1,414 @@
+/* batches.c - our own events: what every batch cost, how the loader was set up
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "diagnose/run.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Steps of a timer count as batches of a loader of this number where there are no others. */
+#define TIMER_LOADER UINT32_MAX
+
+/* What the consumer tells of a batch. Key: loader, epoch, 0, batch. */
+typedef struct wait_record {
+    mh_record_key key;
+    uint64_t t, wait, wait_cpu, wait_delay;
+    uint64_t step, step_train, step_cpu, step_delay;
+    int32_t worker;
+    uint32_t nth, samples;
+    uint32_t waited; /* 1: its wait was seen, not only its step */
+} wait_record;
+
+/* What the worker tells of it. */
+typedef struct work_record {
+    mh_record_key key;
+    uint64_t fetch, fetch_cpu, fetch_delay, excess;
+    uint64_t collate, collate_cpu, collate_delay, collate_end;
+    uint64_t read;
+    uint32_t samples, probes, native;
+    uint8_t fetched, collated, no_cpu;
+} work_record;
+
+void mh_batches_init(mh_batches *batches)
+{
+    *batches = (mh_batches){.waits.size = sizeof(wait_record),
+                            .works.size = sizeof(work_record),
+                            .first_t = UINT64_MAX};
+}
+
+void mh_batches_deinit(mh_batches *batches)
+{
+    mh_records_deinit(&batches->waits);
+    mh_records_deinit(&batches->works);
+    mh_free(batches->samples.items);
+    mh_free(batches->loaders);
+}
+
+/* --- events --- */
+
+static mh_loader_seen *loader_of(mh_batches *batches, uint32_t loader)
+{
+    for (size_t at = 0; at < batches->loader_count; at++)
+        if (batches->loaders[at].loader == loader)
+            return &batches->loaders[at];
+    void *items = batches->loaders;
+    if (!mh_array_reserve(&items, &batches->loader_room, batches->loader_count,
+                          sizeof *batches->loaders))
+        return NULL;
+    batches->loaders = items;
+    mh_loader_seen *seen = &batches->loaders[batches->loader_count++];
+    *seen = (mh_loader_seen){loader, -1, -1, -1, -1, -1, -1, -1, "", "", 0, 0, 0, 0};
+    return seen;
+}
+
+static int setting(int64_t value)
+{
+    return value < 0 || value > INT32_MAX ? -1 : (int)value;
+}
+
+static int loader_event(mh_batches *batches, const mh_log_event *event)
+{
+    mh_loader_seen *seen = loader_of(batches, (uint32_t)mh_log_or(event->loader, 0));
+    if (!seen)
+        return 0;
+    seen->workers = setting(event->workers);
+    seen->prefetch = setting(event->prefetch);
+    seen->batch_size = setting(event->batch_size);
+    seen->in_order = setting(event->in_order);
+    seen->persistent = setting(event->persistent);
+    seen->pin_memory = setting(event->pin_memory);
+    seen->cpus = setting(event->cpus);
+    (void)mh_json_text(&event->start, seen->start, sizeof seen->start);
+    (void)mh_json_text(&event->kind, seen->kind, sizeof seen->kind);
+    return 1;
+}
+
+static int setup_event(mh_batches *batches, const mh_log_event *event)
+{
+    mh_loader_seen *seen = loader_of(batches, (uint32_t)mh_log_or(event->loader, 0));
+    if (!seen)
+        return 0;
+    if (!seen->set_up++)
+        seen->first_setup_ns = mh_log_or(event->ns, 0);
+    seen->setup_ns += mh_log_or(event->ns, 0);
+    return 1;
+}
+
+static mh_record_key wait_key(const mh_log_event *event)
+{
+    return (mh_record_key){(uint32_t)mh_log_or(event->loader, 0),
+                           (uint32_t)mh_log_or(event->epoch, 0), 0,
+                           (uint32_t)mh_log_or(event->batch, 0)};
+}
+
+static wait_record *wait_get(mh_batches *batches, mh_record_key key)
+{
+    wait_record *record = mh_records_find(&batches->waits, key);
+    if (record)
+        return record;
+    record = mh_records_add(&batches->waits, key);
+    if (record)
+        record->step_train = record->step_cpu = record->wait_cpu = MH_NOT_MEASURED;
+    return record;
+}
+
+static int wait_event(mh_batches *batches, const mh_log_event *event)
+{
+    wait_record *record = wait_get(batches, wait_key(event));
+    if (record && record->waited) { /* the same number again: another batch */
+        record = mh_records_add(&batches->waits, wait_key(event));
+        if (record)
+            record->step_train = record->step_cpu = MH_NOT_MEASURED;
+    }
+    if (!record)
+        return 0;
+    record->waited = 1;
+    record->t = mh_log_or(event->t, 0);
+    record->wait = mh_log_or(event->ns, 0);
+    record->wait_cpu = mh_log_or(event->cpu, MH_NOT_MEASURED);
+    record->wait_delay = mh_log_or(event->delay, 0);
+    record->worker = event->worker < 0 ? -1 : (int32_t)event->worker;
+    record->nth = (uint32_t)mh_log_or(event->nth, mh_log_or(event->batch, 0));
+    record->samples = (uint32_t)mh_log_or(event->samples, 0);
+    mh_loader_seen *seen = loader_of(batches, record->key.loader);
+    if (!seen)
+        return 0;
+    seen->total_ns += record->wait;
+    batches->seen = 1;
+    return 1;
+}
+
+static int step_event(mh_batches *batches, const mh_log_event *event)
+{
+    wait_record *record = wait_get(batches, wait_key(event));
+    mh_loader_seen *seen = record ? loader_of(batches, record->key.loader) : NULL;
+    if (!seen)
+        return 0;
+    record->step = mh_log_or(event->ns, 0);
+    record->step_cpu = mh_log_or(event->cpu, MH_NOT_MEASURED);
+    record->step_delay = mh_log_or(event->delay, 0);
+    record->step_train = mh_log_or(event->train, MH_NOT_MEASURED);
+    seen->total_ns += record->step;
+    return 1;
+}
+
+/* A timer's phases: data is the wait, the rest the step. */
+static int phase_event(mh_batches *batches, const mh_log_event *event)
+{
+    mh_record_key key = {TIMER_LOADER, 0, 0, (uint32_t)mh_log_or(event->step, 0)};
+    wait_record *record = wait_get(batches, key);
+    uint64_t ns = mh_log_or(event->ns, 0);
+    if (!record)
+        return 0;
+    if (!record->waited || mh_log_or(event->t, 0) < record->t)
+        record->t = mh_log_or(event->t, 0);
+    record->waited = 1;
+    record->worker = -1;
+    *(mh_json_is(&event->name, "data") ? &record->wait : &record->step) += ns;
+    batches->seen = 1;
+    return loader_of(batches, TIMER_LOADER) != NULL;
+}
+
+static work_record *work_get(mh_batches *batches, const mh_log_event *event)
+{
+    mh_record_key key = {
+        (uint32_t)mh_log_or(event->loader, 0), (uint32_t)mh_log_or(event->epoch, 0),
+        event->worker < 0 ? -1 : (int32_t)event->worker, (uint32_t)mh_log_or(event->nth, 0)};
+    return mh_records_get(&batches->works, key);
+}
+
+/* Added up: several workers may have made parts of one batch. */
+static int fetch_event(mh_batches *batches, const mh_log_event *event)
+{
+    work_record *work = work_get(batches, event);
+    if (!work)
+        return 0;
+    work->fetched = 1;
+    work->fetch += mh_log_or(event->ns, 0);
+    work->fetch_cpu += mh_log_or(event->cpu, 0);
+    work->no_cpu |= event->cpu < 0;
+    work->fetch_delay += mh_log_or(event->delay, 0);
+    work->read += mh_log_or(event->read, 0);
+    work->samples += (uint32_t)mh_log_or(event->samples, 0);
+    work->probes += (uint32_t)mh_log_or(event->probes, 0);
+    work->native += (uint32_t)mh_log_or(event->native, 0);
+    return 1;
+}
+
+static int collate_event(mh_batches *batches, const mh_log_event *event)
+{
+    work_record *work = work_get(batches, event);
+    if (!work)
+        return 0;
+    uint64_t end = mh_log_or(event->t, 0) + mh_log_or(event->ns, 0);
+    work->collated = 1;
+    work->collate += mh_log_or(event->ns, 0);
+    work->collate_cpu += mh_log_or(event->cpu, 0);
+    work->collate_delay += mh_log_or(event->delay, 0);
+    work->collate_end = end > work->collate_end ? end : work->collate_end;
+    return 1;
+}
+
+static int sample_event(mh_batches *batches, const mh_log_event *event)
+{
+    const work_record *work = work_get(batches, event);
+    return work && mh_samples_add(&batches->samples, mh_log_or(event->ns, 0),
+                                  (uint32_t)mh_records_number(&batches->works, work));
+}
+
+int mh_batches_event(mh_batches *batches, const mh_log_event *event)
+{
+    static int (*const handlers[MH_LOG_KINDS])(mh_batches *, const mh_log_event *) = {
+        [MH_LOG_LOADER] = loader_event,   [MH_LOG_SETUP] = setup_event,
+        [MH_LOG_WAIT] = wait_event,       [MH_LOG_STEP] = step_event,
+        [MH_LOG_PHASE] = phase_event,     [MH_LOG_FETCH] = fetch_event,
+        [MH_LOG_COLLATE] = collate_event, [MH_LOG_SAMPLE] = sample_event,
+    };
+    if (event->t >= 0) {
+        uint64_t begin = (uint64_t)event->t, end = begin + mh_log_or(event->ns, 0);
+        batches->first_t = begin < batches->first_t ? begin : batches->first_t;
+        /* the end's ns counts from the header */
+        if (event->is != MH_LOG_END && end > batches->last_t)
+            batches->last_t = end;
+    }
+    return handlers[event->is] ? handlers[event->is](batches, event) : 1;
+}
+
+/* --- facts --- */
+
+/* The loader most time went to; a timer only where there is no other. */
+static mh_loader_seen *loader_choose(mh_batches *batches, mh_run *run)
+{
+    mh_loader_seen *chosen = NULL;
+    for (size_t at = 0; at < batches->loader_count; at++) {
+        mh_loader_seen *seen = &batches->loaders[at];
+        if (seen->loader == TIMER_LOADER || !seen->total_ns)
+            continue;
+        run->other_loaders += chosen != NULL;
+        run->other_loaders_ns += seen->total_ns;
+        if (!chosen || seen->total_ns > chosen->total_ns)
+            chosen = seen;
+    }
+    if (chosen)
+        run->other_loaders_ns -= chosen->total_ns;
+    return chosen ? chosen : loader_of(batches, TIMER_LOADER);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const wait_record *x = a, *y = b;
+    return (x->t > y->t) - (x->t < y->t);
+}
+
+/* Leaves the waits of one loader, in the order of their times. The index is gone then. */
+static size_t waits_keep(mh_records *waits, uint32_t loader)
+{
+    size_t kept = 0;
+    bool ordered = true;
+    for (size_t at = 0; at < waits->count; at++) {
+        const wait_record *record = mh_records_at(waits, at);
+        if (!record->waited || record->key.loader != loader)
+            continue;
+        const wait_record *before = mh_records_at(waits, kept ? kept - 1 : 0);
+        ordered &= kept == 0 || before->t <= record->t;
+        memmove(mh_records_at(waits, kept++), record, sizeof *record);
+    }
+    mh_free(waits->index);
+    waits->index = NULL;
+    waits->slots = 0;
+    waits->count = kept;
+    if (!ordered)
+        qsort(waits->items, kept, waits->size, by_time);
+    return kept;
+}
+
+/* What the worker tells of the batch; *transfer is counted from when it was asked for. */
+static void work_cost(mh_batch_cost *cost, const work_record *work, const wait_record *wait)
+{
+    uint64_t had = wait->t + wait->wait;
+    if (work->fetched) {
+        cost->fetch = work->fetch;
+        cost->fetch_cpu = work->no_cpu ? MH_NOT_MEASURED : work->fetch_cpu;
+        cost->fetch_delay = work->fetch_delay;
+        cost->fetch_excess = work->excess;
+        cost->read_bytes = work->read;
+        if (!cost->samples)
+            cost->samples = work->samples;
+    }
+    if (work->collated) {
+        uint64_t from = work->collate_end > wait->t ? work->collate_end : wait->t;
+        cost->collate = work->collate;
+        cost->collate_cpu = work->collate_cpu;
+        cost->collate_delay = work->collate_delay;
+        cost->transfer = had > from ? had - from : 0;
+    }
+}
+
+static mh_batch_cost batch_cost(const mh_batches *batches, const wait_record *wait)
+{
+    mh_record_key key = {wait->key.loader, wait->key.epoch, wait->worker, wait->nth};
+    const work_record *work = mh_records_find(&batches->works, key);
+    mh_batch_cost cost = {
+        .wait = wait->wait,
+        .wait_cpu = wait->wait_cpu,
+        .wait_delay = wait->wait_delay,
+        .step = wait->step,
+        .step_train = wait->step_train,
+        .step_cpu = wait->step_cpu,
+        .step_delay = wait->step_delay,
+        .fetch = MH_NOT_MEASURED,
+        .fetch_cpu = MH_NOT_MEASURED,
+        .collate = MH_NOT_MEASURED,
+        .collate_cpu = MH_NOT_MEASURED,
+        .samples = wait->samples,
+        .epoch = wait->key.epoch,
+        .worker = wait->worker,
+    };
+    if (work)
+        work_cost(&cost, work, wait);
+    return cost;
+}
+
+static void settings_facts(const mh_loader_seen *seen, mh_facts *facts)
+{
+    facts->workers = seen->workers;
+    facts->prefetch = seen->prefetch;
+    facts->batch_size = seen->batch_size;
+    facts->in_order = seen->in_order;
+    facts->persistent = seen->persistent;
+    facts->pin_memory = seen->pin_memory;
+    facts->cpus = seen->cpus;
+    facts->setup_ns = seen->setup_ns;
+    memcpy(facts->start, seen->start, sizeof facts->start);
+    memcpy(facts->kind, seen->kind, sizeof facts->kind);
+}
+
+static void add_excess(void *argument, uint32_t work, uint64_t ns)
+{
+    mh_batches *batches = argument;
+    ((work_record *)mh_records_at(&batches->works, work))->excess += ns;
+}
+
+/* Samples and probes of the loader's workers. */
+static mh_status works_facts(mh_batches *batches, uint32_t loader, mh_facts *facts, mh_error *err)
+{
+    uint64_t all = 0, fetch_ns = 0, sampled_ns = 0;
+    size_t kept = 0;
+    for (size_t at = 0; at < batches->works.count; at++) {
+        const work_record *work = mh_records_at(&batches->works, at);
+        if (work->key.loader != loader)
+            continue;
+        all += work->samples;
+        fetch_ns += work->fetch;
+        facts->probes += work->probes;
+        facts->probes_native += work->native;
+    }
+    for (size_t at = 0; at < batches->samples.count; at++) {
+        mh_sample_time sample = batches->samples.items[at];
+        const work_record *work = mh_records_at(&batches->works, sample.work);
+        if (work->key.loader != loader)
+            continue;
+        sampled_ns += sample.ns;
+        batches->samples.items[kept++] = sample;
+    }
+    batches->samples.count = kept;
+    return mh_samples_facts(&batches->samples, all,
+                            fetch_ns > sampled_ns ? fetch_ns - sampled_ns : 0, facts, add_excess,
+                            batches, err);
+}
+
+mh_status mh_batches_facts(mh_batches *batches, mh_run *run, uint64_t *steady, mh_error *err)
+{
+    const mh_loader_seen *seen = loader_choose(batches, run);
+    if (!seen)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for a loader's settings");
+    settings_facts(seen, &run->facts);
+    run->facts.run_ns = batches->last_t > batches->first_t ? batches->last_t - batches->first_t : 0;
+    MH_TRY(works_facts(batches, seen->loader, &run->facts, err));
+    size_t count = waits_keep(&batches->waits, seen->loader);
+    if (!count)
+        return MH_OK;
+    run->batches = mh_calloc(count, sizeof *run->batches);
+    uint64_t *waits = mh_calloc(count, sizeof *waits);
+    if (!run->batches || !waits) {
+        mh_free(waits);
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu batches", count);
+    }
+    for (size_t at = 0; at < count; at++) {
+        mh_batch_cost *cost = &run->batches[at];
+        *cost = batch_cost(batches, mh_records_at(&batches->waits, at));
+        cost->first = at == 0 || cost->epoch != cost[-1].epoch;
+        run->facts.epochs += cost->first;
+        waits[at] = cost->wait;
+    }
+    const wait_record *first = mh_records_at(&batches->waits, 0);
+    *steady = first->t + first->wait;
+    run->setup_s = (double)(seen->first_setup_ns + first->wait) / 1e9;
+    run->facts.batches = run->batches;
+    run->facts.batch_count = count;
+    run->waits = mh_waits_of(waits + 1, count - 1);
+    mh_free(waits);
+    return MH_OK;
+}

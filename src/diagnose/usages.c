@@ -1,0 +1,245 @@
+/* usages.c - what the processes of a run and its machine used, from looks taken now and then
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "diagnose/run.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include <math.h>
+#include <stdlib.h>
+
+#define SLOPE_POINTS 200 /* their pairs are all compared */
+#define ROUND_MOST 4096  /* processes in one round of looks */
+#define NS_PER_S 1e9
+
+static int look_add(mh_usages *usages, const mh_log_event *event)
+{
+    void *items = usages->looks;
+    if (!mh_array_reserve(&items, &usages->look_room, usages->look_count, sizeof *usages->looks))
+        return 0;
+    usages->looks = items;
+    usages->looks[usages->look_count++] = (mh_usage_look){
+        .t = mh_log_or(event->t, 0),
+        .cpu = mh_log_or(event->cpu, 0),
+        .delay = mh_log_or(event->delay, 0),
+        .memory = mh_log_or(event->pss, mh_log_or(event->rss, 0)),
+        .pid = (uint32_t)mh_log_or(event->pid, 0),
+        .is_main = mh_json_is(&event->role, "main"),
+        .disk = event->state.length > 0 && event->state.text[0] == 'D',
+    };
+    return 1;
+}
+
+static int system_add(mh_usages *usages, const mh_log_event *event)
+{
+    void *items = usages->systems;
+    if (!mh_array_reserve(&items, &usages->system_room, usages->system_count,
+                          sizeof *usages->systems))
+        return 0;
+    usages->systems = items;
+    usages->systems[usages->system_count++] = (mh_system_look){
+        .t = mh_log_or(event->t, 0),
+        .busy = mh_log_or(event->busy, 0),
+        .iowait = mh_log_or(event->iowait, 0),
+        .disk_read = mh_log_or(event->disk_read, 0),
+        .disk_busy = mh_log_or(event->disk_busy, 0),
+        .net_read = mh_log_or(event->net_read, 0),
+        .available = mh_log_or(event->available, 0),
+        .cpus = (uint32_t)mh_log_or(event->cpus, 0),
+    };
+    return 1;
+}
+
+int mh_usages_event(mh_usages *usages, const mh_log_event *event)
+{
+    switch (event->is) {
+    case MH_LOG_USAGE:
+        return look_add(usages, event);
+    case MH_LOG_SYSTEM:
+        return system_add(usages, event);
+    case MH_LOG_GPU:
+        if (!isnan(event->util)) {
+            usages->gpu_util += event->util;
+            usages->gpu_looks++;
+        }
+        return 1;
+    default:
+        return 1;
+    }
+}
+
+void mh_usages_deinit(mh_usages *usages)
+{
+    mh_free(usages->looks);
+    mh_free(usages->systems);
+}
+
+/* What a counter gained; 0 where it went back. */
+static double gained(uint64_t from, uint64_t to)
+{
+    return to > from ? (double)(to - from) : 0;
+}
+
+static void system_facts(const mh_usages *usages, uint64_t steady, mh_usage_sum *out)
+{
+    const mh_system_look *first = NULL, *last = NULL;
+    for (size_t at = 0; at < usages->system_count; at++) {
+        const mh_system_look *look = &usages->systems[at];
+        if (!first || (first->t < steady && look->t <= steady))
+            first = look; /* the last one before, or else the first */
+        if (!last || look->t >= last->t)
+            last = look;
+    }
+    if (!last)
+        return;
+    out->machine_cpus = last->cpus;
+    out->memory_available_bytes = (double)last->available;
+    if (last->t <= first->t)
+        return;
+    double wall = (double)(last->t - first->t);
+    out->wall_ns = last->t - first->t;
+    out->busy_cpus = gained(first->busy, last->busy) / wall;
+    out->iowait_cpus = gained(first->iowait, last->iowait) / wall;
+    out->disk_busy = gained(first->disk_busy, last->disk_busy) / wall;
+    out->disk_read_per_s = gained(first->disk_read, last->disk_read) / wall * NS_PER_S;
+    out->net_read_per_s = gained(first->net_read, last->net_read) / wall * NS_PER_S;
+}
+
+static int by_pid_then_time(const void *a, const void *b)
+{
+    const mh_usage_look *x = a, *y = b;
+    if (x->pid != y->pid)
+        return x->pid < y->pid ? -1 : 1;
+    return (x->t > y->t) - (x->t < y->t);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const mh_usage_look *x = a, *y = b;
+    return (x->t > y->t) - (x->t < y->t);
+}
+
+/* One process: its CPU time from the last look before `steady` on, or else from its first. */
+static void process_facts(const mh_usage_look *looks, size_t count, uint64_t steady,
+                          mh_usage_sum *out, double wall)
+{
+    size_t first = 0;
+    while (first + 1 < count && looks[first + 1].t <= steady)
+        first++;
+    const mh_usage_look *last = &looks[count - 1];
+    double cpus = gained(looks[first].cpu, last->cpu) / wall;
+    out->loader_cpus += cpus;
+    *(last->is_main ? &out->main_cpus : &out->workers_cpus) += cpus;
+    out->loader_delay += gained(looks[first].delay, last->delay) / wall;
+}
+
+static void processes_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *out)
+{
+    uint64_t begin = UINT64_MAX, end = 0;
+    size_t main_looks = 0, main_disk = 0, worker_looks = 0, worker_disk = 0;
+    for (size_t at = 0; at < usages->look_count; at++) {
+        const mh_usage_look *look = &usages->looks[at];
+        if (look->t < steady)
+            continue;
+        begin = look->t < begin ? look->t : begin;
+        end = look->t > end ? look->t : end;
+        *(look->is_main ? &main_looks : &worker_looks) += 1;
+        *(look->is_main ? &main_disk : &worker_disk) += look->disk;
+    }
+    if (end <= begin)
+        return;
+    if (end - begin > out->wall_ns)
+        out->wall_ns = end - begin;
+    out->main_disk = main_looks ? (double)main_disk / (double)main_looks : 0;
+    out->workers_disk = worker_looks ? (double)worker_disk / (double)worker_looks : 0;
+    qsort(usages->looks, usages->look_count, sizeof *usages->looks, by_pid_then_time);
+    for (size_t at = 0, next; at < usages->look_count; at = next) {
+        for (next = at + 1; next < usages->look_count; next++)
+            if (usages->looks[next].pid != usages->looks[at].pid)
+                break;
+        process_facts(usages->looks + at, next - at, begin, out, (double)(end - begin));
+    }
+}
+
+/* --- memory: the sum over all processes, look by look --- */
+
+typedef struct memory_point {
+    double t, bytes;
+} memory_point;
+
+/* A round of looks is over when a process is looked at again: points[] gets their sums. */
+static size_t memory_points(const mh_usages *usages, uint64_t steady, memory_point *points,
+                            uint32_t *pids)
+{
+    size_t count = 0, in_round = 0;
+    for (size_t at = 0; at < usages->look_count; at++) {
+        const mh_usage_look *look = &usages->looks[at];
+        if (look->t < steady || !look->memory)
+            continue;
+        size_t seen = 0;
+        while (seen < in_round && pids[seen] != look->pid)
+            seen++;
+        if (seen < in_round || in_round == 0 || in_round == ROUND_MOST) {
+            points[count++] = (memory_point){.t = (double)look->t / NS_PER_S};
+            in_round = 0;
+        }
+        pids[in_round++] = look->pid;
+        points[count - 1].bytes += (double)look->memory;
+    }
+    return count;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Theil and Sen: the median of the slopes of all pairs. A few odd points do not move it. */
+static double robust_slope(const memory_point *points, size_t count, double *slopes)
+{
+    size_t stride = (count + SLOPE_POINTS - 1) / SLOPE_POINTS, found = 0;
+    for (size_t a = 0; a < count; a += stride)
+        for (size_t b = a + stride; b < count; b += stride)
+            if (points[b].t > points[a].t)
+                slopes[found++] = (points[b].bytes - points[a].bytes) / (points[b].t - points[a].t);
+    if (!found)
+        return 0;
+    qsort(slopes, found, sizeof *slopes, by_value);
+    return found % 2 ? slopes[found / 2] : (slopes[found / 2 - 1] + slopes[found / 2]) / 2;
+}
+
+static mh_status memory_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *out, mh_error *err)
+{
+    size_t looks = usages->look_count;
+    memory_point *points = mh_calloc(looks, sizeof *points);
+    uint32_t *pids = mh_calloc(ROUND_MOST, sizeof *pids);
+    double *slopes = mh_calloc(SLOPE_POINTS * SLOPE_POINTS / 2, sizeof *slopes);
+    mh_status status = MH_OK;
+    if (points && pids && slopes) {
+        qsort(usages->looks, looks, sizeof *usages->looks, by_time);
+        size_t count = memory_points(usages, steady, points, pids), up = 0;
+        for (size_t at = 1; at < count; at++)
+            up += points[at].bytes > points[at - 1].bytes;
+        out->memory_share_up = count > 1 ? (double)up / (double)(count - 1) : 0;
+        out->memory_first_bytes = count ? points[0].bytes : 0;
+        out->memory_last_bytes = count ? points[count - 1].bytes : 0;
+        out->memory_per_s = robust_slope(points, count, slopes);
+    } else {
+        status = mh_fail(err, MH_ERR_NOMEM, "no memory for %zu looks at processes", looks);
+    }
+    mh_free(points);
+    mh_free(pids);
+    mh_free(slopes);
+    return status;
+}
+
+mh_status mh_usages_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *out, mh_error *err)
+{
+    *out = (mh_usage_sum){.gpu_util = -1};
+    if (usages->gpu_looks)
+        out->gpu_util = usages->gpu_util / (double)usages->gpu_looks;
+    system_facts(usages, steady, out);
+    processes_facts(usages, steady, out);
+    return usages->look_count ? memory_facts(usages, steady, out, err) : MH_OK;
+}
