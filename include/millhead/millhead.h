@@ -7,6 +7,7 @@
 #include <millhead/diagnose.h>
 #include <millhead/error.h>
 #include <millhead/plan.h>
+#include <millhead/report.h>
 
 #ifdef __cplusplus
 extern "C" {

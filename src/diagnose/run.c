@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,8 +113,9 @@ static int reading_progress(void *argument, uint64_t bytes, uint64_t all)
     return r->progress && r->progress(r->progress_argument, r->bytes_before + bytes, r->bytes_all);
 }
 
-static mh_status read_file(reading *r, const char *path, uint32_t rank, mh_error *err)
+static mh_status read_file(void *argument, const char *path, uint32_t rank, mh_error *err)
 {
+    reading *r = argument;
     mh_log_counts counts = {0};
     if (!mh_ranks_begin(&r->ranks, rank))
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a rank");
@@ -142,36 +142,36 @@ static mh_status read_file(reading *r, const char *path, uint32_t rank, mh_error
     return MH_OK;
 }
 
-static mh_status read_directory(reading *r, const char *path, mh_error *err)
+/* Every events file of a directory in the order of ranks, or the one file there is. */
+mh_status mh_run_each_file(const char *path, mh_run_file_fn file, void *argument, mh_error *err)
 {
+    struct stat about;
     run_files files = {0};
     char full[PATH_MAX + NAME_MAX + 2];
-    struct stat about;
-    mh_status status = files_list(&files, path, err);
-    for (size_t at = 0; at < files.count; at++) {
-        (void)snprintf(full, sizeof full, "%s/%s", path, files.items[at].name);
-        r->bytes_all += stat(full, &about) == 0 ? (uint64_t)about.st_size : 0;
-    }
-    for (size_t at = 0; at < files.count && status == MH_OK; at++) {
-        (void)snprintf(full, sizeof full, "%s/%s", path, files.items[at].name);
-        status = read_file(r, full, files.items[at].rank, err);
-    }
-    mh_free(files.items);
-    return status;
-}
-
-static mh_status read_path(reading *r, const char *path, mh_error *err)
-{
-    struct stat about;
     if (strlen(path) >= PATH_MAX)
         return mh_fail(err, MH_ERR_NOT_FOUND, "a path of %zu characters", strlen(path));
     if (stat(path, &about) != 0)
         return mh_fail_sys(err, errno == ENOENT ? MH_ERR_NOT_FOUND : MH_ERR_IO, errno,
                            "cannot open %s", path);
-    if (S_ISDIR(about.st_mode))
-        return read_directory(r, path, err);
-    r->bytes_all = (uint64_t)about.st_size;
-    return read_file(r, path, 0, err);
+    if (!S_ISDIR(about.st_mode))
+        return file(argument, path, 0, err);
+    mh_status status = files_list(&files, path, err);
+    for (size_t at = 0; at < files.count && status == MH_OK; at++) {
+        (void)snprintf(full, sizeof full, "%s/%s", path, files.items[at].name);
+        status = file(argument, full, files.items[at].rank, err);
+    }
+    mh_free(files.items);
+    return status;
+}
+
+static mh_status add_size(void *argument, const char *path, uint32_t rank, mh_error *err)
+{
+    reading *r = argument;
+    struct stat about;
+    (void)rank;
+    (void)err;
+    r->bytes_all += stat(path, &about) == 0 && about.st_size > 0 ? (uint64_t)about.st_size : 0;
+    return MH_OK;
 }
 
 /* --- facts --- */
@@ -185,7 +185,9 @@ static int by_size(const void *a, const void *b)
 /* In seconds: the one that so large a share does not exceed (nearest rank). */
 static double quantile_s(const uint64_t *sorted, size_t count, double fraction)
 {
-    size_t rank = (size_t)ceil(fraction * (double)count);
+    double wanted = fraction * (double)count;
+    size_t rank = (size_t)wanted;
+    rank += (double)rank < wanted;
     return (double)sorted[rank ? rank - 1 : 0] / 1e9;
 }
 
@@ -237,7 +239,9 @@ mh_status mh_run_read(mh_run **out, const char *path, int (*progress)(void *, ui
         return mh_fail(err, MH_ERR_NOMEM, "no memory to read %s", path);
     mh_batches_init(&r.batches);
     mh_earth_init(&r.earth);
-    mh_status status = read_path(&r, path, err);
+    mh_status status = mh_run_each_file(path, add_size, &r, err);
+    if (status == MH_OK)
+        status = mh_run_each_file(path, read_file, &r, err);
     if (status == MH_OK)
         status = reading_facts(&r, path, err);
     mh_batches_deinit(&r.batches);

@@ -157,6 +157,12 @@ MH_MUST_CHECK mh_status mh_batches_facts(mh_batches *batches, mh_run *run, uint6
                                          mh_error *err);
 MH_MUST_CHECK mh_status mh_earth_facts(mh_earth *earth, mh_run *run, mh_error *err);
 
+/* Calls `file` for each events file of a run directory in the order of ranks, or for the one file
+ * that `path` is, until one fails. MH_ERR_NOT_FOUND, MH_ERR_IO, MH_ERR_NOMEM. */
+typedef mh_status (*mh_run_file_fn)(void *argument, const char *path, uint32_t rank, mh_error *err);
+MH_MUST_CHECK mh_status mh_run_each_file(const char *path, mh_run_file_fn file, void *argument,
+                                         mh_error *err);
+
 /* The statistics of `count` waits in ns, which are put in order. */
 mh_wait_stats mh_waits_of(uint64_t *waits, size_t count);
 

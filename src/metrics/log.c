@@ -37,6 +37,8 @@ static const field fields[] = {
 #define X(key) {#key, offsetof(mh_log_event, key), FIELD_TEXT},
             MH_LOG_TEXT_LIST(X)
 #undef X
+                {"unix", offsetof(mh_log_event, time),
+                 FIELD_REAL}, /* the header's; "unix" is a macro */
     /* in the `locals` of Earthmover's "run start" */
     {"num_workers", offsetof(mh_log_event, workers), FIELD_WHOLE},
     {"prefetch_factor", offsetof(mh_log_event, prefetch), FIELD_WHOLE},
@@ -125,7 +127,9 @@ static const mh_log_event nothing = {.is = MH_LOG_OTHER,
 /* To the nearest whole number; MH_LOG_NONE where there is none. */
 static int64_t whole_of(double value)
 {
-    return value > -9e18 && value < 9e18 ? llround(value) : MH_LOG_NONE;
+    if (!(value > -9e18 && value < 9e18))
+        return MH_LOG_NONE;
+    return (int64_t)(value + (value < 0 ? -0.5 : 0.5));
 }
 
 /* A value of the wrong type counts as not there. */

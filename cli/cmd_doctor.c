@@ -1,0 +1,168 @@
+/* cmd_doctor.c - millhead doctor: what a run waited for, and what to do about it
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "doctor.h"
+
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SEE_HELP "see millhead doctor --help"
+#define LOOK_SECONDS 3
+
+typedef struct doctor_request {
+    const char *path;
+    int pid; /* 0: none */
+    int seconds;
+    bool checklist;
+    bool json;
+    bool help;
+} doctor_request;
+
+static void print_help(void)
+{
+    (void)printf(
+        "usage: millhead doctor PATH [--json]\n"
+        "       millhead doctor --pid N [--seconds S] [--json]\n"
+        "       millhead doctor --checklist [--json]\n"
+        "       millhead doctor [--json] -- COMMAND [ARGUMENTS...]\n"
+        "\n"
+        "Says what training waited for, how that is known, what to do and what it would\n"
+        "gain. PATH is the directory of a run, an events file (docs/events.md) or a log of\n"
+        "Earthmover's dataloader-demo. A process may also be looked at while it runs, and\n"
+        "a command run under watch.\n"
+        "\n"
+        "options:\n"
+        "  --pid N      a running training process\n"
+        "  --seconds S  how long to look at it (default %d)\n"
+        "  --checklist  what to check about this machine\n"
+        "  --json       one JSON object: cause, evidence, fix, predicted_gain, others,\n"
+        "               device_wait_share, idle_device_s, stages, waits, wait_s,\n"
+        "               bad_lines, setup_s, loader, warnings, vantage\n"
+        "  --help       this text\n",
+        LOOK_SECONDS);
+}
+
+/* Process numbers may be larger than the numbers of plans. */
+static int parse_pid(int *out, const char *text)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (*end || *text < '1' || *text > '9' || value > INT_MAX)
+        return mh_cli_fail(MH_CLI_USAGE, "doctor", "give the number of a process", "--pid is '%s'",
+                           text);
+    *out = (int)value;
+    return MH_CLI_OK;
+}
+
+static int parse(doctor_request *request, int argc, char **argv)
+{
+    enum { PID = 256, SECONDS, CHECKLIST, JSON, HELP };
+    static const struct option options[] = {
+        {"pid", required_argument, NULL, PID},       {"seconds", required_argument, NULL, SECONDS},
+        {"checklist", no_argument, NULL, CHECKLIST}, {"json", no_argument, NULL, JSON},
+        {"help", no_argument, NULL, HELP},           {0},
+    };
+    int answer, bad = MH_CLI_OK;
+    while (!bad && (answer = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+        switch (answer) {
+        case PID:
+            bad = parse_pid(&request->pid, optarg);
+            break;
+        case SECONDS:
+            bad = mh_cli_number(&request->seconds, optarg, 1, "--seconds", "doctor");
+            break;
+        case CHECKLIST:
+            request->checklist = true;
+            break;
+        case JSON:
+            request->json = true;
+            break;
+        case HELP:
+        case 'h':
+            request->help = true;
+            return MH_CLI_OK;
+        default:
+            return mh_cli_bad_option(answer, argv, "doctor", SEE_HELP);
+        }
+    }
+    if (bad)
+        return bad;
+    if (argc - optind > 1)
+        return mh_cli_fail(MH_CLI_USAGE, "doctor", SEE_HELP, "unexpected argument '%s'",
+                           argv[optind + 1]);
+    request->path = argv[optind];
+    if ((request->path != NULL) + (request->pid != 0) + request->checklist != 1)
+        return mh_cli_fail(MH_CLI_USAGE, "doctor", SEE_HELP,
+                           "give one of PATH, --pid N, --checklist or -- COMMAND");
+    return MH_CLI_OK;
+}
+
+/* What to do about a run that cannot be read. */
+static const char *remedy(mh_status status)
+{
+    switch (status) {
+    case MH_ERR_NOT_FOUND:
+        return "give the directory of a run, an events file or a log";
+    case MH_ERR_UNSUPPORTED:
+        return "use the millhead that wrote it, or a later one";
+    case MH_ERR_CORRUPT:
+        return "see docs/events.md for what is read";
+    case MH_ERR_NOMEM:
+        return "free some memory";
+    default:
+        return "check that it can be read";
+    }
+}
+
+static int diagnose(const char *path, bool json)
+{
+    mh_run *run = NULL;
+    mh_verdict verdict;
+    mh_error err;
+    mh_status status = mh_run_read(&run, path, NULL, NULL, &err);
+    if (status == MH_OK)
+        status = mh_run_judge(&verdict, run, &err);
+    if (status == MH_OK) {
+        mh_wait_stats waits = mh_run_waits(run);
+        mh_doctor_print(&verdict, mh_run_facts(run), &waits, mh_run_bad_lines(run),
+                        mh_run_setup_s(run), json);
+    }
+    mh_run_close(run);
+    if (status != MH_OK)
+        return mh_cli_fail(MH_CLI_FAILED, "doctor", remedy(status), "%s", err.message);
+    return MH_CLI_OK;
+}
+
+/* `-- COMMAND` is Python's business, options before it too. */
+static bool has_command(int argc, char **argv)
+{
+    for (int at = 1; at < argc; at++) {
+        if (strcmp(argv[at], "--") == 0)
+            return true;
+        if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0)
+            return false;
+    }
+    return false;
+}
+
+int mh_cmd_doctor(int argc, char **argv)
+{
+    doctor_request request = {.seconds = LOOK_SECONDS};
+    if (has_command(argc, argv))
+        return mh_cmd_python(argc, argv);
+    int bad = parse(&request, argc, argv);
+    if (bad)
+        return bad;
+    if (request.help) {
+        print_help();
+        return MH_CLI_OK;
+    }
+    if (request.pid)
+        return mh_doctor_pid(request.pid, request.json, request.seconds);
+    if (request.checklist)
+        return mh_doctor_checklist(request.json);
+    return diagnose(request.path, request.json);
+}

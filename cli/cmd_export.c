@@ -1,0 +1,102 @@
+/* cmd_export.c - millhead export: a run for other tools
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "cli.h"
+
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#define SEE_HELP "see millhead export --help"
+
+typedef struct export_request {
+    const char *run, *trace, *csv;
+    bool help;
+} export_request;
+
+static void print_help(void)
+{
+    (void)printf(
+        "usage: millhead export RUN [--trace OUT.json] [--csv OUT.csv]\n"
+        "\n"
+        "RUN is the directory of a run, an events file or a log of Earthmover's.\n"
+        "\n"
+        "options:\n"
+        "  --trace OUT.json  a trace to open in chrome://tracing or ui.perfetto.dev: a row\n"
+        "                    per worker, the loop's waits and steps, counters\n"
+        "  --csv OUT.csv     a table: a line per epoch and one for the whole\n"
+        "  --help            this text\n");
+}
+
+static int parse(export_request *request, int argc, char **argv)
+{
+    enum { TRACE = 256, CSV, HELP };
+    static const struct option options[] = {
+        {"trace", required_argument, NULL, TRACE},
+        {"csv", required_argument, NULL, CSV},
+        {"help", no_argument, NULL, HELP},
+        {0},
+    };
+    for (int answer; (answer = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
+        switch (answer) {
+        case TRACE:
+            request->trace = optarg;
+            break;
+        case CSV:
+            request->csv = optarg;
+            break;
+        case HELP:
+        case 'h':
+            request->help = true;
+            return MH_CLI_OK;
+        default:
+            return mh_cli_bad_option(answer, argv, "export", SEE_HELP);
+        }
+    }
+    request->run = argv[optind];
+    if (!request->run)
+        return mh_cli_fail(MH_CLI_USAGE, "export", SEE_HELP, "no run given");
+    if (argc - optind > 1)
+        return mh_cli_fail(MH_CLI_USAGE, "export", SEE_HELP, "unexpected argument '%s'",
+                           argv[optind + 1]);
+    if (!request->trace && !request->csv)
+        return mh_cli_fail(MH_CLI_USAGE, "export", "say --trace FILE or --csv FILE",
+                           "nothing to export");
+    return MH_CLI_OK;
+}
+
+static mh_status export_csv(const char *path, const char *out, mh_error *err)
+{
+    mh_run *run = NULL;
+    mh_status status = mh_run_read(&run, path, NULL, NULL, err);
+    if (status == MH_OK)
+        status = mh_export_csv(run, out, err);
+    mh_run_close(run);
+    return status;
+}
+
+int mh_cmd_export(int argc, char **argv)
+{
+    export_request request = {0};
+    mh_error err;
+    mh_status status = MH_OK;
+    uint64_t events = 0;
+    int bad = parse(&request, argc, argv);
+    if (bad)
+        return bad;
+    if (request.help) {
+        print_help();
+        return MH_CLI_OK;
+    }
+    if (request.trace)
+        status = mh_export_trace(request.run, request.trace, &events, &err);
+    if (status == MH_OK && request.trace)
+        (void)printf("%s: %" PRIu64 " events\n", request.trace, events);
+    if (status == MH_OK && request.csv)
+        status = export_csv(request.run, request.csv, &err);
+    if (status != MH_OK)
+        return mh_cli_fail(MH_CLI_FAILED, "export", "check the run and where the output goes", "%s",
+                           err.message);
+    return MH_CLI_OK;
+}

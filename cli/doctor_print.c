@@ -1,0 +1,185 @@
+/* doctor_print.c - a diagnosis for people: the verdict, where the time goes, why, and what to do
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "doctor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { NARROWEST = 40, USUAL = 80, WIDEST = 100, NAME_COLUMNS = 30 };
+
+typedef struct paper {
+    int width;
+    bool colour;
+} paper;
+
+static paper paper_of_stdout(void)
+{
+    struct winsize size;
+    paper out = {.width = USUAL, .colour = isatty(STDOUT_FILENO)};
+    if (out.colour && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col)
+        out.width = size.ws_col < NARROWEST ? NARROWEST
+                    : size.ws_col > WIDEST  ? WIDEST
+                                            : size.ws_col;
+    const char *plain = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    if ((plain && *plain) || (terminal && strcmp(terminal, "dumb") == 0))
+        out.colour = false;
+    return out;
+}
+
+static void print_bold(const paper *page, const char *text)
+{
+    (void)printf(page->colour ? "\033[1m%s\033[0m" : "%s", text);
+}
+
+/* Words on lines of the page's width, the first after `lead`, the others below its text. */
+static void print_wrapped(const paper *page, const char *lead, const char *text)
+{
+    int indent = (int)strlen(lead), column = indent;
+    (void)fputs(lead, stdout);
+    while (*text) {
+        int word = (int)strcspn(text, " ");
+        if (column > indent && column + 1 + word > page->width) {
+            (void)printf("\n%*s", indent, "");
+            column = indent;
+        } else if (column > indent) {
+            (void)putchar(' ');
+            column++;
+        }
+        (void)fwrite(text, 1, (size_t)word, stdout);
+        column += word;
+        text += word;
+        text += strspn(text, " ");
+    }
+    (void)putchar('\n');
+}
+
+static void print_section(const paper *page, const char *title, const char lines[][MH_VERDICT_LINE],
+                          size_t count)
+{
+    if (!count)
+        return;
+    (void)putchar('\n');
+    print_bold(page, title);
+    (void)putchar('\n');
+    for (size_t at = 0; at < count; at++)
+        print_wrapped(page, "  - ", lines[at]);
+}
+
+static void print_stage(const paper *page, const char *name, double share, char mark)
+{
+    int room = page->width - NAME_COLUMNS - 12;
+    int length = (int)(share * room + 0.5);
+    if (share < 0.0005)
+        return;
+    length = length > room ? room : length;
+    (void)printf("  %-*s ", NAME_COLUMNS, name);
+    for (int at = 0; at < room; at++)
+        (void)putchar(at < length ? mark : ' ');
+    (void)printf(" %5.1f %%\n", share * 100);
+}
+
+static void print_stages(const paper *page, const mh_stage_shares *stages)
+{
+    (void)putchar('\n');
+    print_bold(page, "where the time goes");
+    (void)putchar('\n');
+    print_stage(page, "training", stages->train, '=');
+    print_stage(page, "the loop's own work", stages->main, '-');
+    print_stage(page, "waiting: samples' code", stages->wait_cpu, '#');
+    print_stage(page, "waiting: for a CPU", stages->wait_run, '#');
+    print_stage(page, "waiting: disk, network, sleep", stages->wait_blocked, '#');
+    print_stage(page, "waiting: collate", stages->wait_collate, '#');
+    print_stage(page, "waiting: transfer", stages->wait_transfer, '#');
+    print_stage(page, "waiting, cause unknown", stages->wait_other, '#');
+}
+
+/* "12.3 ms", "1.38 s". */
+static const char *duration(double seconds, char text[32])
+{
+    if (seconds < 1e-3)
+        (void)snprintf(text, 32, "%.0f us", seconds * 1e6);
+    else if (seconds < 1)
+        (void)snprintf(text, 32, "%.1f ms", seconds * 1e3);
+    else
+        (void)snprintf(text, 32, "%.2f s", seconds);
+    return text;
+}
+
+static void print_numbers(const mh_verdict *verdict, const mh_facts *facts,
+                          const mh_wait_stats *waits, double setup_s)
+{
+    char mean[32], half[32], high[32], most[32], setup[32], idle[32];
+    (void)printf("the device waits %.1f %% of the time, %s in all\n",
+                 verdict->device_wait_share * 100, duration(verdict->idle_device_s, idle));
+    if (waits->count)
+        (void)printf("%" PRIu64 " waits: mean %s, median %s, p99 %s, longest %s\n", waits->count,
+                     duration(waits->mean, mean), duration(waits->p50, half),
+                     duration(waits->p99, high), duration(waits->max, most));
+    if (setup_s > 0)
+        (void)printf("set-up %s\n", duration(setup_s, setup));
+    if (facts->kind[0] && facts->workers >= 0)
+        (void)printf("loader: %s, %d workers; %zu batches in %" PRIu64 " epochs\n", facts->kind,
+                     facts->workers, facts->batch_count, facts->epochs);
+}
+
+static void print_fix(const paper *page, const mh_verdict *verdict)
+{
+    (void)putchar('\n');
+    print_bold(page, "what to do");
+    (void)putchar('\n');
+    print_wrapped(page, "  ", verdict->fix);
+    if (verdict->predicted_gain > 1.005)
+        (void)printf("  expected: %.2f times as fast\n", verdict->predicted_gain);
+    for (size_t at = 0; at < verdict->other_count; at++)
+        (void)printf("  also: %s (%.2f times)\n", mh_cause_name(verdict->others[at].cause),
+                     verdict->others[at].gain);
+    (void)printf("  read: docs/verdicts/%s.md\n", mh_cause_name(verdict->cause));
+}
+
+static const char *vantage_line(mh_vantage vantage)
+{
+    switch (vantage) {
+    case MH_VANTAGE_OUTSIDE:
+        return "seen from outside: what the kernel tells of the processes";
+    case MH_VANTAGE_LOG:
+        return "from a log of another tool: it does not tell what its workers waited for";
+    default:
+        return "seen from inside: the loader's own events";
+    }
+}
+
+static void print_text(const mh_verdict *verdict, const mh_facts *facts, const mh_wait_stats *waits,
+                       double setup_s)
+{
+    paper page = paper_of_stdout();
+    print_bold(&page, mh_cause_name(verdict->cause));
+    (void)printf("\n\n");
+    print_numbers(verdict, facts, waits, setup_s);
+    print_stages(&page, &verdict->stages);
+    print_section(&page, "how we know", verdict->evidence, verdict->evidence_count);
+    print_fix(&page, verdict);
+    print_section(&page, "warnings", verdict->warnings, verdict->warning_count);
+    (void)printf("\n%s\n", vantage_line(facts->vantage));
+}
+
+void mh_doctor_print(const mh_verdict *verdict, const mh_facts *facts, const mh_wait_stats *waits,
+                     uint64_t bad_lines, double setup_s, bool json)
+{
+    char *text = NULL;
+    mh_error err;
+    if (!json) {
+        print_text(verdict, facts, waits, setup_s);
+        return;
+    }
+    if (mh_diagnosis_json(&text, verdict, facts, waits, bad_lines, setup_s, &err) != MH_OK) {
+        (void)mh_cli_fail(MH_CLI_FAILED, "doctor", "free some memory", "%s", err.message);
+        return;
+    }
+    (void)printf("%s\n", text);
+    mh_text_free(text);
+}
