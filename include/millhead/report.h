@@ -10,8 +10,9 @@
 extern "C" {
 #endif
 
-/* The verdict on a run's facts (mh_verdict_make), with warnings of what its files tell: bad lines, an
- * end that is missing, other loaders. Errors: as mh_verdict_make. One thread at a time per run. */
+/* The verdict on a run's facts (mh_verdict_make), with warnings of what its files tell: bad lines,
+ * an end that is missing, other loaders. Errors: as mh_verdict_make. One thread at a time per run.
+ */
 MH_API MH_MUST_CHECK mh_status mh_run_judge(mh_verdict *out, const mh_run *run, mh_error *err);
 
 /* A diagnosis as one JSON object on one line, without newline; the keys are those of
@@ -34,7 +35,8 @@ MH_API MH_MUST_CHECK mh_status mh_export_trace(const char *path, const char *out
 
 /* Writes a line per epoch and one for the whole run as comma separated values, under a line of
  * names. Errors: MH_ERR_IO. */
-MH_API MH_MUST_CHECK mh_status mh_export_csv(const mh_run *run, const char *out_path, mh_error *err);
+MH_API MH_MUST_CHECK mh_status mh_export_csv(const mh_run *run, const char *out_path,
+                                             mh_error *err);
 
 #ifdef __cplusplus
 }

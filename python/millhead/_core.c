@@ -459,6 +459,8 @@ static PyMethodDef core_functions[] = {
     {"load", (PyCFunction)(void (*)(void))core_load, METH_FASTCALL,
      "load(sampler, dataset, index_out, samples, meter): the next batch, or NotImplemented where "
      "the caller must fetch or collate."},
+    {"diagnose", mh_core_diagnose, METH_O,
+     "diagnose(path): what a run or log waited for, as the text of `millhead doctor --json`."},
     {"cpus", core_cpus, METH_NOARGS, "CPUs this process may use: affinity and cgroup quota."},
     {"plan_workers", core_plan_workers, METH_VARARGS,
      "plan_workers(cpus, ranks): loader workers for each rank, as `millhead plan cpus` has it."},

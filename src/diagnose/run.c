@@ -23,7 +23,7 @@ typedef struct reading {
     mh_earth earth;
     bool closely; /* the file being read is that rank's */
     bool ended;   /* it has its last line */
-    uint64_t events;
+    uint64_t events, lines;
     mh_log_progress progress;
     void *progress_argument;
     uint64_t bytes_before, bytes_all; /* of the files before this one, and of all */
@@ -131,15 +131,8 @@ static mh_status read_file(void *argument, const char *path, uint32_t rank, mh_e
     r->run->bad_lines += counts.bad_lines;
     if (!r->run->first_bad)
         r->run->first_bad = counts.first_bad;
-    if (status != MH_OK)
-        return status;
-    if (counts.bytes == 0)
-        return mh_fail(err, MH_ERR_CORRUPT, "%s is empty", path);
-    if (counts.events == 0)
-        return mh_fail(err, MH_ERR_CORRUPT,
-                       "%s holds no event: %" PRIu64 " lines, %" PRIu64 " of them no JSON object",
-                       path, counts.lines, counts.bad_lines);
-    return MH_OK;
+    r->lines += counts.lines;
+    return status;
 }
 
 /* Every events file of a directory in the order of ranks, or the one file there is. */
@@ -212,6 +205,12 @@ static mh_status reading_facts(reading *r, const char *path, mh_error *err)
 {
     mh_run *run = r->run;
     uint64_t steady = 0;
+    if (r->bytes_before == 0)
+        return mh_fail(err, MH_ERR_CORRUPT, "%s is empty", path);
+    if (r->events == 0)
+        return mh_fail(err, MH_ERR_CORRUPT,
+                       "%s holds no event: %" PRIu64 " lines, %" PRIu64 " of them no JSON object",
+                       path, r->lines, run->bad_lines);
     if (r->earth.seen && !r->batches.seen) {
         run->facts.usage.gpu_util = -1;
         MH_TRY(mh_earth_facts(&r->earth, run, err));

@@ -63,8 +63,6 @@ void mh_usages_deinit(mh_usages *usages);
 
 /* --- ranksums.c: every rank's sums --- */
 
-#define MH_RANKS_MOST 4096
-
 typedef struct mh_rank_sums {
     mh_rank_cost cost;                        /* of it host, rank and steps */
     uint64_t wait, step;                      /* of its loaders */

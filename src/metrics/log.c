@@ -188,7 +188,14 @@ static mh_status log_place(mh_log *log, mh_status status, mh_error *err)
 
 static mh_status version_check(const mh_log_event *event, mh_error *err)
 {
-    if (event->is != MH_LOG_HEADER || event->version <= MH_LOG_VERSION)
+    char schema[64];
+    if (event->is != MH_LOG_HEADER)
+        return MH_OK;
+    (void)mh_json_text(&event->schema, schema, sizeof schema);
+    if (schema[0] && strcmp(schema, "millhead-events") != 0)
+        return mh_fail(err, MH_ERR_UNSUPPORTED, "events of schema '%s', not millhead-events",
+                       schema);
+    if (event->version <= MH_LOG_VERSION)
         return MH_OK;
     return mh_fail(err, MH_ERR_UNSUPPORTED,
                    "events of version %" PRId64 ", this millhead reads up to version %d",

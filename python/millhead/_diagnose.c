@@ -1,0 +1,54 @@
+/* _diagnose.c - diagnose(): a run or log read and judged, as the text of `millhead doctor --json`
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "_module.h"
+
+#include <millhead/millhead.h>
+
+/* Called now and then while the interpreter is free for others: has the user pressed Ctrl-C? */
+static int interrupted(void *argument, uint64_t bytes, uint64_t all)
+{
+    PyThreadState **thread = argument;
+    (void)bytes;
+    (void)all;
+    PyEval_RestoreThread(*thread);
+    int answer = PyErr_CheckSignals();
+    *thread = PyEval_SaveThread();
+    return answer;
+}
+
+static mh_status diagnose(char **out, const char *path, PyThreadState **thread, mh_error *err)
+{
+    mh_run *run = NULL;
+    mh_verdict verdict;
+    mh_status status = mh_run_read(&run, path, interrupted, thread, err);
+    if (status == MH_OK)
+        status = mh_run_judge(&verdict, run, err);
+    if (status == MH_OK) {
+        mh_wait_stats waits = mh_run_waits(run);
+        status = mh_diagnosis_json(out, &verdict, mh_run_facts(run), &waits, mh_run_bad_lines(run),
+                                   mh_run_setup_s(run), err);
+    }
+    mh_run_close(run);
+    return status;
+}
+
+PyObject *mh_core_diagnose(PyObject *self, PyObject *path)
+{
+    PyObject *encoded, *answer = NULL;
+    char *text = NULL;
+    mh_error err;
+    if (!PyUnicode_FSConverter(path, &encoded))
+        return NULL;
+    const char *name = PyBytes_AsString(encoded);
+    PyThreadState *thread = PyEval_SaveThread();
+    mh_status status = diagnose(&text, name, &thread, &err);
+    PyEval_RestoreThread(thread);
+    if (status == MH_OK)
+        answer = PyUnicode_FromString(text);
+    else if (!PyErr_Occurred()) /* Ctrl-C has set its own */
+        (void)mh_raise(PyModule_GetState(self), &err);
+    mh_text_free(text);
+    Py_DECREF(encoded);
+    return answer;
+}
