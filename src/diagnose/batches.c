@@ -59,7 +59,7 @@ static mh_loader_seen *loader_of(mh_batches *batches, uint32_t loader)
         return NULL;
     batches->loaders = items;
     mh_loader_seen *seen = &batches->loaders[batches->loader_count++];
-    *seen = (mh_loader_seen){loader, -1, -1, -1, -1, -1, -1, -1, "", "", 0, 0, 0, 0};
+    *seen = (mh_loader_seen){loader, -1, -1, -1, -1, -1, -1, -1, "", "", 0, 0, 0, 0, 0};
     return seen;
 }
 
@@ -135,6 +135,7 @@ static int wait_event(mh_batches *batches, const mh_log_event *event)
     mh_loader_seen *seen = loader_of(batches, record->key.loader);
     if (!seen)
         return 0;
+    seen->waited = 1;
     seen->total_ns += record->wait;
     batches->seen = 1;
     return 1;
@@ -227,11 +228,11 @@ int mh_batches_event(mh_batches *batches, const mh_log_event *event)
         [MH_LOG_COLLATE] = collate_event, [MH_LOG_SAMPLE] = sample_event,
     };
     if (event->t >= 0) {
-        uint64_t begin = (uint64_t)event->t, end = begin + mh_log_or(event->ns, 0);
+        uint64_t begin = (uint64_t)event->t, end = begin;
+        if (event->is != MH_LOG_END) /* its ns count from the header */
+            end += mh_log_or(event->ns, 0);
         batches->first_t = begin < batches->first_t ? begin : batches->first_t;
-        /* the end's ns counts from the header */
-        if (event->is != MH_LOG_END && end > batches->last_t)
-            batches->last_t = end;
+        batches->last_t = end > batches->last_t ? end : batches->last_t;
     }
     return handlers[event->is] ? handlers[event->is](batches, event) : 1;
 }
@@ -244,7 +245,7 @@ static mh_loader_seen *loader_choose(mh_batches *batches, mh_run *run)
     mh_loader_seen *chosen = NULL;
     for (size_t at = 0; at < batches->loader_count; at++) {
         mh_loader_seen *seen = &batches->loaders[at];
-        if (seen->loader == TIMER_LOADER || !seen->total_ns)
+        if (seen->loader == TIMER_LOADER || !seen->waited)
             continue;
         run->other_loaders += chosen != NULL;
         run->other_loaders_ns += seen->total_ns;

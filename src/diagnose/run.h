@@ -91,7 +91,7 @@ typedef struct mh_loader_seen {
     char start[16], kind[16];
     uint64_t setup_ns, first_setup_ns;
     uint64_t total_ns; /* waits and steps */
-    int set_up;
+    int set_up, waited;
 } mh_loader_seen;
 
 typedef struct mh_batches {

@@ -1,0 +1,463 @@
+/* test_run.c - runs and logs read into facts
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "unit.h"
+
+#include <math.h>
+#include <millhead/millhead.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define HEADER "{\"event\":\"header\",\"t\":100,\"schema\":\"millhead-events\",\"version\":1}\n"
+
+static mh_run *read_text(const char *root, const char *name, const char *text)
+{
+    char path[256];
+    mh_run *run = NULL;
+    mh_error err = {0};
+    tree_write(root, name, text);
+    (void)snprintf(path, sizeof path, "%s/%s", root, name);
+    if (mh_run_read(&run, path, NULL, NULL, &err) != MH_OK)
+        fail_msg("%s: %s", name, err.message);
+    return run;
+}
+
+static mh_run *read_directory(const char *root)
+{
+    mh_run *run = NULL;
+    mh_error err = {0};
+    if (mh_run_read(&run, root, NULL, NULL, &err) != MH_OK)
+        fail_msg("%s", err.message);
+    return run;
+}
+
+/* --- our own events --- */
+
+/* Two epochs of two batches by two workers; a sample of batch 1 is slow. Out of order on purpose.
+ */
+static const char two_epochs[] = HEADER
+    "{\"event\":\"loader\",\"t\":110,\"loader\":3,\"kind\":\"torch\",\"workers\":2,\"prefetch\":4,"
+    "\"batch_size\":4,\"in_order\":true,\"persistent\":false,\"start\":\"fork\",\"cpus\":8}\n"
+    "{\"event\":\"setup\",\"t\":120,\"ns\":1000,\"loader\":3,\"epoch\":0}\n"
+    "{\"event\":\"fetch\",\"t\":1200,\"ns\":300,\"cpu\":100,\"delay\":50,\"loader\":3,\"epoch\":0,"
+    "\"worker\":1,\"nth\":0,\"samples\":4,\"read\":77,\"probes\":5,\"native\":2}\n"
+    "{\"event\":\"wait\",\"t\":1200,\"ns\":500,\"cpu\":10,\"delay\":1,\"loader\":3,\"epoch\":0,"
+    "\"batch\":0,\"worker\":0,\"nth\":0,\"samples\":4}\n"
+    "{\"event\":\"step\",\"t\":1700,\"ns\":2000,\"cpu\":1500,\"delay\":3,\"loader\":3,\"epoch\":0,"
+    "\"batch\":0,\"train\":900}\n"
+    "{\"event\":\"step\",\"t\":4000,\"ns\":2100,\"loader\":3,\"epoch\":0,\"batch\":1}\n"
+    "{\"event\":\"wait\",\"t\":3700,\"ns\":300,\"loader\":3,\"epoch\":0,\"batch\":1,\"worker\":1,"
+    "\"nth\":0,\"samples\":4}\n"
+    "{\"event\":\"collate\",\"t\":3750,\"ns\":50,\"cpu\":40,\"delay\":5,\"loader\":3,\"epoch\":0,"
+    "\"worker\":1,\"nth\":0}\n"
+    "{\"event\":\"sample\",\"ns\":10,\"loader\":3,\"epoch\":0,\"worker\":1,\"nth\":0,\"index\":4}\n"
+    "{\"event\":\"sample\",\"ns\":10,\"loader\":3,\"epoch\":0,\"worker\":1,\"nth\":0,\"index\":5}\n"
+    "{\"event\":\"sample\",\"ns\":10,\"loader\":3,\"epoch\":0,\"worker\":1,\"nth\":0,\"index\":6}\n"
+    "{\"event\":\"sample\",\"ns\":260,\"loader\":3,\"epoch\":0,\"worker\":1,\"nth\":0}\n"
+    "{\"event\":\"setup\",\"t\":7000,\"ns\":600,\"loader\":3,\"epoch\":1}\n"
+    "{\"event\":\"wait\",\"t\":7600,\"ns\":400,\"loader\":3,\"epoch\":1,\"batch\":0,\"worker\":0,"
+    "\"nth\":0}\n"
+    "{\"event\":\"wait\",\"t\":9000,\"ns\":100,\"loader\":3,\"epoch\":1,\"batch\":1,\"worker\":1,"
+    "\"nth\":0}\n"
+    "{\"event\":\"wait\",\"t\":9200,\"ns\":20,\"loader\":9,\"epoch\":0,\"batch\":0}\n"
+    "{\"event\":\"end\",\"t\":9500,\"ns\":9400}\n";
+
+static void test_batches(void **state)
+{
+    mh_run *run = read_text(*state, "events.jsonl", two_epochs);
+    const mh_facts *facts = mh_run_facts(run);
+    const mh_batch_cost *batch = facts->batches;
+    assert_int_equal(facts->batch_count, 4);
+    assert_int_equal(facts->epochs, 2);
+    assert_int_equal(facts->vantage, MH_VANTAGE_INSIDE);
+    assert_string_equal(facts->kind, "torch");
+    assert_string_equal(facts->start, "fork");
+    assert_int_equal(facts->workers, 2);
+    assert_int_equal(facts->prefetch, 4);
+    assert_int_equal(facts->batch_size, 4);
+    assert_int_equal(facts->in_order, 1);
+    assert_int_equal(facts->persistent, 0);
+    assert_int_equal(facts->pin_memory, -1);
+    assert_int_equal(facts->cpus, 8);
+    assert_int_equal(facts->setup_ns, 1600);
+    assert_int_equal(facts->run_ns, 9500 - 100);
+    assert_int_equal(facts->probes, 5);
+    assert_int_equal(facts->probes_native, 2);
+
+    assert_int_equal(batch[0].wait, 500);
+    assert_int_equal(batch[0].wait_cpu, 10);
+    assert_int_equal(batch[0].step, 2000);
+    assert_int_equal(batch[0].step_train, 900);
+    assert_int_equal(batch[0].step_cpu, 1500);
+    assert_int_equal(batch[0].step_delay, 3);
+    assert_true(batch[0].fetch == MH_NOT_MEASURED); /* worker 0 told nothing */
+
+    assert_int_equal(batch[1].wait, 300);
+    assert_int_equal(batch[1].step, 2100);
+    assert_true(batch[1].step_cpu == MH_NOT_MEASURED && batch[1].step_train == MH_NOT_MEASURED);
+    assert_int_equal(batch[1].worker, 1);
+    assert_int_equal(batch[1].fetch, 300);
+    assert_int_equal(batch[1].fetch_cpu, 100);
+    assert_int_equal(batch[1].fetch_delay, 50);
+    assert_int_equal(batch[1].read_bytes, 77);
+    assert_int_equal(batch[1].collate, 50);
+    assert_int_equal(batch[1].collate_cpu, 40);
+    assert_int_equal(batch[1].collate_delay, 5);
+    assert_int_equal(batch[1].transfer, 200); /* from 3800, when collate ended, to 4000 */
+    assert_int_equal(batch[1].fetch_excess, 250);
+    assert_int_equal(facts->sample_median_ns, 10);
+    assert_int_equal(facts->samples_slow, 1);
+    assert_int_equal(facts->samples_timed, 4);
+    static const uint32_t firsts[] = {1, 0, 1, 0}, epochs[] = {0, 0, 1, 1};
+    for (size_t at = 0; at < 4; at++) {
+        assert_int_equal(batch[at].first, firsts[at]);
+        assert_int_equal(batch[at].epoch, epochs[at]);
+    }
+
+    mh_wait_stats waits = mh_run_waits(run);
+    assert_int_equal(waits.count, 3); /* not the first of the run */
+    assert_true(fabs(waits.mean - 800e-9 / 3) < 1e-15 && waits.max == 400e-9 &&
+                waits.p50 == 300e-9);
+    assert_true(mh_run_setup_s(run) == 1500e-9);
+    assert_int_equal(mh_run_bad_lines(run), 0);
+
+    mh_verdict verdict;
+    assert_int_equal(mh_run_judge(&verdict, run, NULL), MH_OK);
+    assert_true(verdict.warning_count > 0);
+    assert_non_null(strstr(verdict.warnings[verdict.warning_count - 1], "1 other took"));
+    mh_run_close(run);
+}
+
+static void test_short_samples_count_for_the_median(void **state)
+{
+    /* 100 samples of which two are long enough for events: the median is that of the others */
+    mh_run *run = read_text(
+        *state, "log",
+        HEADER
+        "{\"event\":\"fetch\",\"ns\":2009800,\"loader\":0,\"worker\":0,\"nth\":0,\"samples\":100}\n"
+        "{\"event\":\"sample\",\"ns\":1000000,\"loader\":0,\"worker\":0,\"nth\":0}\n"
+        "{\"event\":\"sample\",\"ns\":1000000,\"loader\":0,\"worker\":0,\"nth\":0}\n"
+        "{\"event\":\"wait\",\"t\":5,\"ns\":1,\"loader\":0,\"worker\":0,\"nth\":0}\n");
+    const mh_facts *facts = mh_run_facts(run);
+    assert_int_equal(facts->sample_median_ns, 100);
+    assert_int_equal(facts->samples_timed, 100);
+    assert_int_equal(facts->samples_slow, 2);
+    assert_int_equal(facts->batches[0].fetch_excess, 2 * (1000000 - 100));
+    assert_int_equal(facts->sample_max_ns, 1000000);
+    mh_run_close(run);
+}
+
+static void test_without_workers_the_loop_fetches(void **state)
+{
+    mh_run *run = read_text(
+        *state, "log",
+        "{\"event\":\"wait\",\"t\":1000,\"ns\":500,\"epoch\":0,\"batch\":0,\"worker\":-1,\"nth\":0}"
+        "\n"
+        "{\"event\":\"fetch\",\"t\":1000,\"ns\":400,\"epoch\":0,\"worker\":-1,\"nth\":0}\n"
+        "{\"event\":\"collate\",\"t\":1400,\"ns\":60,\"epoch\":0,\"worker\":-1,\"nth\":0}\n");
+    const mh_batch_cost *batch = mh_run_facts(run)->batches;
+    assert_int_equal(batch->worker, -1);
+    assert_int_equal(batch->fetch, 400);
+    assert_true(batch->fetch_cpu == MH_NOT_MEASURED);
+    assert_int_equal(batch->transfer, 40);
+    mh_run_close(run);
+}
+
+static void test_equal_numbers_are_other_batches(void **state)
+{
+    mh_run *run =
+        read_text(*state, "log",
+                  "{\"event\":\"wait\",\"t\":1,\"ns\":5}\n{\"event\":\"step\",\"ns\":6}\n"
+                  "{\"event\":\"wait\",\"t\":20,\"ns\":7}\n{\"event\":\"step\",\"ns\":8}\n");
+    const mh_facts *facts = mh_run_facts(run);
+    assert_int_equal(facts->batch_count, 2);
+    assert_int_equal(facts->batches[0].step, 6);
+    assert_int_equal(facts->batches[1].wait, 7);
+    assert_int_equal(facts->batches[1].step, 8);
+    mh_run_close(run);
+}
+
+static void test_a_timer_alone_gives_batches(void **state)
+{
+    mh_run *run =
+        read_text(*state, "log",
+                  "{\"event\":\"phase\",\"t\":10,\"ns\":5,\"name\":\"data\",\"step\":0}\n"
+                  "{\"event\":\"phase\",\"t\":15,\"ns\":3,\"name\":\"forward\",\"step\":0}\n"
+                  "{\"event\":\"phase\",\"t\":18,\"ns\":4,\"name\":\"backward\",\"step\":0}\n"
+                  "{\"event\":\"phase\",\"t\":22,\"ns\":9,\"name\":\"data\",\"step\":1}\n");
+    const mh_facts *facts = mh_run_facts(run);
+    assert_int_equal(facts->batch_count, 2);
+    assert_int_equal(facts->batches[0].wait, 5);
+    assert_int_equal(facts->batches[0].step, 7);
+    assert_int_equal(facts->batches[1].wait, 9);
+    mh_run_close(run);
+}
+
+/* --- processes and machine --- */
+
+#define S(n) #n "000000000"
+#define LOOK(pid, role, t, cpu, pss)                                                               \
+    "{\"event\":\"usage\",\"t\":" S(t) ",\"pid\":" #pid ",\"role\":\"" role "\",\"cpu\":" S(       \
+        cpu) ",\"delay\":" S(cpu) ",\"pss\":" #pss ",\"state\":\"D\"}\n"
+#define SYSTEM(t, busy)                                                                            \
+    "{\"event\":\"system\",\"t\":" S(t) ",\"cpus\":8,\"busy\":" S(busy) ",\"iowait\":" S(          \
+        t) ",\"disk_busy\":0,\"disk_read\":" S(t) ",\"net_read\":0,\"available\":5000}\n"
+
+static void test_usage(void **state)
+{
+    mh_run *run = read_text(
+        *state, "log",
+        "{\"event\":\"wait\",\"t\":1" S(0) ",\"ns\":0}\n" /* the steady part begins at 10 s */
+        LOOK(1, "main", 5, 50, 900000) SYSTEM(5, 500) LOOK(1, "main", 10, 60, 1000)
+            LOOK(2, "worker", 10, 10, 100) SYSTEM(10, 600) LOOK(1, "main", 12, 61, 1020)
+                LOOK(2, "worker", 12, 12, 100) SYSTEM(12, 606) LOOK(1, "main", 14, 62, 1040)
+                    LOOK(2, "worker", 14, 14, 100) SYSTEM(14, 612) LOOK(1, "main", 16, 63, 5000)
+                        LOOK(2, "worker", 16, 16, 100) SYSTEM(16, 618) LOOK(1, "main", 18, 64, 1080)
+                            LOOK(2, "worker", 18, 18, 100)
+                                SYSTEM(18, 624) "{\"event\":\"gpu\",\"t\":1,\"util\":0.5}\n{"
+                                                "\"event\":\"gpu\",\"t\":2,\"util\":0.7}\n");
+    const mh_usage_sum *usage = &mh_run_facts(run)->usage;
+    assert_true(usage->wall_ns == UINT64_C(8000000000));
+    assert_true(fabs(usage->machine_cpus - 8) < 1e-9 && fabs(usage->busy_cpus - 3) < 1e-9);
+    assert_true(fabs(usage->iowait_cpus - 1) < 1e-9 && fabs(usage->disk_read_per_s - 1e9) < 1);
+    assert_true(fabs(usage->main_cpus - 0.5) < 1e-9 && fabs(usage->workers_cpus - 1) < 1e-9);
+    assert_true(fabs(usage->loader_cpus - 1.5) < 1e-9 && fabs(usage->loader_delay - 1.5) < 1e-9);
+    assert_true(usage->memory_first_bytes == 1100 && usage->memory_last_bytes == 1180);
+    assert_true(fabs(usage->memory_per_s - 10) < 1e-6); /* one odd point does not move it */
+    assert_true(fabs(usage->memory_share_up - 0.75) < 1e-9);
+    assert_true(usage->memory_available_bytes == 5000);
+    assert_true(fabs(usage->gpu_util - 0.6) < 1e-9);
+    assert_true(usage->main_disk == 1 && usage->workers_disk == 1);
+    mh_run_close(run);
+}
+
+/* --- ranks --- */
+
+static void test_ranks_meet_in_the_step(void **state)
+{
+    tree_write(*state, "events.jsonl",
+               "{\"event\":\"header\",\"rank\":0,\"host\":\"a\"}\n"
+               "{\"event\":\"wait\",\"t\":1,\"ns\":10}\n{\"event\":\"step\",\"ns\":90}\n");
+    tree_write(*state, "events.rank1.jsonl",
+               "{\"event\":\"header\",\"rank\":1,\"host\":\"b\"}\n"
+               "{\"event\":\"wait\",\"t\":1,\"ns\":60}\n{\"event\":\"step\",\"ns\":40}\n");
+    tree_write(*state, "events.rank2.jsonl", "{\"event\":\"header\",\"rank\":2}\n");
+    tree_write(*state, "events.rankx.jsonl", "not ours");
+    mh_run *run = read_directory(*state);
+    const mh_facts *facts = mh_run_facts(run);
+    assert_int_equal(facts->batch_count, 1);
+    assert_int_equal(facts->batches[0].wait, 10);
+    assert_int_equal(facts->rank_count, 2);
+    assert_string_equal(facts->ranks[1].host, "b");
+    assert_int_equal(facts->ranks[0].own, 50); /* its step is 50 longer than the other's: waiting */
+    assert_int_equal(facts->ranks[0].waiting, 50);
+    assert_int_equal(facts->ranks[1].own, 100);
+    assert_int_equal(facts->ranks[1].data, 60);
+    assert_int_equal(facts->ranks[1].waiting, 0);
+    assert_int_equal(facts->ranks[1].steps, 1);
+    mh_run_close(run);
+}
+
+#define PHASE(name, ns) "{\"event\":\"phase\",\"name\":\"" name "\",\"step\":7,\"ns\":" #ns "}\n"
+
+static void test_ranks_with_barriers(void **state)
+{
+    tree_write(*state, "events.jsonl",
+               PHASE("data", 10) PHASE("waiting", 50) PHASE("forward", 5) PHASE("backward", 9));
+    tree_write(*state, "events.rank1.jsonl",
+               PHASE("data", 60) PHASE("waiting", 0) PHASE("forward", 5) PHASE("backward", 8));
+    mh_run *run = read_directory(*state);
+    const mh_facts *facts = mh_run_facts(run);
+    assert_int_equal(facts->rank_count, 2);
+    assert_int_equal(facts->ranks[0].own, 24);
+    assert_int_equal(facts->ranks[0].waiting, 50);
+    assert_int_equal(facts->ranks[1].rank, 1);
+    assert_int_equal(facts->ranks[1].own, 73);
+    assert_int_equal(facts->ranks[1].data, 60);
+    assert_int_equal(facts->ranks[1].steps, 1);
+    mh_run_close(run);
+}
+
+/* --- Earthmover's --- */
+
+#define TRAIN(edge, b, t) "{\"event\":\"training " edge "\",\"batch\":" #b ",\"time\":" #t "}\n"
+#define GOT(pid, t)                                                                                \
+    "{\"event\":\"get-batch end\",\"pid\":" #pid ",\"time\":" #t ",\"duration\":1}\n"
+
+static void test_earthmover(void **state)
+{
+    mh_run *run = read_text(
+        *state, "log",
+        "{\"event\":\"run start\",\"time\":100,\"locals\":{\"num_workers\":2,\"batch_size\":2}}\n"
+        "{\"event\":\"setup end\",\"time\":108,\"duration\":7.5}\n"
+        "{\"event\":\"epoch start\",\"time\":110}\n" TRAIN("end", 0, 113)
+            TRAIN("start", 0, 112) /* out of order */
+        GOT(7, 111) GOT(8, 111) GOT(7, 112) GOT(8, 113) TRAIN("start", 1, 113.5) TRAIN(
+            "end", 1, 114.5) "{\"event\":\"epoch start\",\"time\":115}\n" TRAIN("start", 0, 117.5)
+            TRAIN("end", 0, 118) "{\"event\":\"run end\",\"time\":120}\n");
+    const mh_facts *facts = mh_run_facts(run);
+    mh_wait_stats waits = mh_run_waits(run);
+    assert_int_equal(facts->vantage, MH_VANTAGE_LOG);
+    assert_string_equal(facts->kind, "earthmover");
+    assert_int_equal(facts->workers, 2);
+    assert_int_equal(facts->prefetch, 2); /* torch's default */
+    assert_int_equal(facts->batch_count, 3);
+    assert_int_equal(facts->epochs, 2);
+    assert_int_equal(waits.count, 2);
+    assert_true(fabs(waits.mean - 1.75) < 1e-6 && fabs(waits.max - 3) < 1e-6);
+    assert_true(fabs(mh_run_setup_s(run) - 7.5) < 1e-6);
+    assert_true(facts->run_ns == UINT64_C(20000000000));
+    assert_true(facts->batches[0].wait == UINT64_C(2000000000)); /* since the epoch's start */
+    assert_true(facts->batches[0].step == UINT64_C(1000000000));
+    assert_true(facts->batches[0].fetch == UINT64_C(2000000000));
+    assert_true(facts->batches[1].fetch == UINT64_C(2000000000));
+    assert_true(facts->batches[2].fetch == MH_NOT_MEASURED);
+    assert_true(facts->batches[0].fetch_cpu == MH_NOT_MEASURED);
+    assert_int_equal(facts->batches[2].first, 1);
+    assert_int_equal(facts->batches[2].epoch, 1);
+    mh_run_close(run);
+}
+
+static void test_earthmover_with_holes(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t waits;
+        double mean, setup;
+        size_t batches;
+    } cases[] = {
+        /* no start of the run, no epochs, set-up without duration */
+        {"{\"event\":\"setup start\",\"time\":1}\n{\"event\":\"setup end\",\"time\":3}\n" TRAIN(
+             "start", 0, 10) TRAIN("end", 0, 11) TRAIN("start", 1, 13) TRAIN("end", 1, 14),
+         1, 2, 2, 2},
+        /* cut in a step */
+        {TRAIN("start", 0, 10) TRAIN("end", 0, 11) TRAIN("start", 1, 13) "{\"event\":\"trai", 1, 2,
+         0, 2},
+        /* an end is missing: the next wait is not known */
+        {TRAIN("start", 0, 10) TRAIN("start", 1, 13) TRAIN("end", 1, 14) TRAIN("start", 2, 15), 1,
+         1, 0, 3},
+        /* a start is missing, but the end tells how long */
+        {TRAIN("start", 0, 10)
+             TRAIN("end", 0, 11) "{\"event\":\"training end\",\"time\":15,\"duration\":1}\n",
+         1, 3, 0, 2},
+        /* two runs in one log */
+        {"{\"event\":\"run start\",\"time\":1}\n" TRAIN("start", 0, 10)
+             TRAIN("end", 0, 11) "{\"event\":\"run start\",\"time\":50}\n" TRAIN("start", 0, 60)
+                 TRAIN("end", 0, 61) TRAIN("start", 1, 62),
+         1, 1, 0, 3},
+        /* steps that take no time */
+        {TRAIN("start", 0, 10) TRAIN("end", 0, 10) TRAIN("start", 1, 10) TRAIN("end", 1, 10), 1, 0,
+         0, 2},
+    };
+    for (size_t at = 0; at < COUNT(cases); at++) {
+        mh_run *run = read_text(*state, "log", cases[at].text);
+        mh_wait_stats waits = mh_run_waits(run);
+        if (waits.count != cases[at].waits || fabs(waits.mean - cases[at].mean) > 1e-6 ||
+            fabs(mh_run_setup_s(run) - cases[at].setup) > 1e-6 ||
+            mh_run_facts(run)->batch_count != cases[at].batches)
+            fail_msg("case %zu: %u waits, mean %f, set-up %f", at, (unsigned)waits.count,
+                     waits.mean, mh_run_setup_s(run));
+        mh_run_close(run);
+    }
+}
+
+/* --- what cannot be read --- */
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *text; /* NULL: a directory without events */
+        mh_status status;
+        const char *said;
+    } cases[] = {
+        {NULL, MH_ERR_NOT_FOUND, "no events.jsonl in the directory"},
+        {"", MH_ERR_CORRUPT, "is empty"},
+        {"\n", MH_ERR_CORRUPT, "holds no event: 1 lines, 1 of them no JSON object"},
+        {"{\"a\": 1}\n[]\n", MH_ERR_CORRUPT, "holds no event: 2 lines, 1 of them"},
+        {HEADER, MH_ERR_CORRUPT, "tells of no batch: 1 events of other kinds"},
+        {"{\"event\":\"run start\",\"time\":1}\n", MH_ERR_CORRUPT, "tells of no batch"},
+        {"{\"event\":\"header\",\"version\":7}\n", MH_ERR_UNSUPPORTED,
+         "line 1: events of version 7"},
+    };
+    char path[256];
+    for (size_t at = 0; at < COUNT(cases); at++) {
+        mh_run *run = NULL;
+        mh_error err;
+        if (cases[at].text)
+            tree_write(*state, "x/events.jsonl", cases[at].text);
+        (void)snprintf(path, sizeof path, "%s%s", (const char *)*state, cases[at].text ? "/x" : "");
+        assert_int_equal(mh_run_read(&run, path, NULL, NULL, &err), cases[at].status);
+        assert_null(run);
+        if (!strstr(err.message, cases[at].said))
+            fail_msg("'%s' is not in: %s", cases[at].said, err.message);
+    }
+    mh_run *run = NULL;
+    assert_int_equal(mh_run_read(&run, "/nonexistent/run", NULL, NULL, NULL), MH_ERR_NOT_FOUND);
+    assert_int_equal(mh_run_read(&run, NULL, NULL, NULL, NULL), MH_ERR_INVALID);
+}
+
+static void read_without_memory(void *path)
+{
+    mh_run *run = NULL;
+    mh_error err;
+    mh_status status = mh_run_read(&run, path, NULL, NULL, &err);
+    assert_true(status == MH_OK || status == MH_ERR_NOMEM);
+    mh_run_close(run);
+}
+
+static void test_no_memory(void **state)
+{
+    char path[256];
+    tree_write(*state, "events.jsonl", two_epochs);
+    tree_write(*state, "events.rank1.jsonl", two_epochs);
+    each_allocation_fails(read_without_memory, *state);
+    tree_write(*state, "log", TRAIN("start", 0, 10) TRAIN("end", 0, 11) GOT(3, 9));
+    (void)snprintf(path, sizeof path, "%s/log", (const char *)*state);
+    each_allocation_fails(read_without_memory, path);
+}
+
+/* More records than fit into the first index, in an order that is not theirs. */
+static void test_many_batches_find_their_work(void **state)
+{
+    enum { BATCHES = 5000 };
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/events.jsonl", (const char *)*state);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (int at = BATCHES - 1; at >= 0; at--)
+        (void)fprintf(file,
+                      "{\"event\":\"fetch\",\"ns\":%d,\"worker\":%d,\"nth\":%d,\"epoch\":%d}\n",
+                      at + 1, at % 3, at % 999 / 3, at / 999);
+    for (int at = 0; at < BATCHES; at++)
+        (void)fprintf(file,
+                      "{\"event\":\"wait\",\"t\":%d,\"ns\":1,\"batch\":%d,\"worker\":%d,\"nth\":%d,"
+                      "\"epoch\":%d}\n",
+                      at, at % 999, at % 3, at % 999 / 3, at / 999);
+    assert_int_equal(fclose(file), 0);
+    mh_run *run = read_directory(*state);
+    const mh_facts *facts = mh_run_facts(run);
+    assert_int_equal(facts->batch_count, BATCHES);
+    for (size_t at = 0; at < BATCHES; at++)
+        assert_int_equal(facts->batches[at].fetch, at + 1);
+    mh_run_close(run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define WITH_TREE(test) cmocka_unit_test_setup_teardown(test, make_tree, remove_tree)
+        WITH_TREE(test_batches),
+        WITH_TREE(test_short_samples_count_for_the_median),
+        WITH_TREE(test_without_workers_the_loop_fetches),
+        WITH_TREE(test_equal_numbers_are_other_batches),
+        WITH_TREE(test_a_timer_alone_gives_batches),
+        WITH_TREE(test_usage),
+        WITH_TREE(test_ranks_meet_in_the_step),
+        WITH_TREE(test_ranks_with_barriers),
+        WITH_TREE(test_earthmover),
+        WITH_TREE(test_earthmover_with_holes),
+        WITH_TREE(test_refusals),
+        WITH_TREE(test_no_memory),
+        WITH_TREE(test_many_batches_find_their_work),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
