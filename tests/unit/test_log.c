@@ -91,6 +91,7 @@ static void test_lines(void **state)
     }
 }
 
+/* Of a whole line, read where it lies: the event's texts stay valid. */
 static mh_log_event only(const char *text)
 {
     told all;
@@ -105,7 +106,7 @@ static void test_fields(void **state)
     mh_log_event event =
         only("{\"ns\": 17, \"extra\": [1, {}], \"worker\": -1, \"event\": \"wait\","
              " \"t\": 9007199254740993, \"cpu\": 2.6, \"delay\": null,"
-             " \"epoch\": \"1\", \"samples\": 1e3}");
+             " \"epoch\": \"1\", \"samples\": 1e3}\n");
     assert_int_equal(event.is, MH_LOG_WAIT);
     assert_int_equal(event.t, INT64_C(9007199254740993));
     assert_int_equal(event.ns, 17);
@@ -118,24 +119,25 @@ static void test_fields(void **state)
     assert_int_equal(mh_log_or(event.worker, 4), 4);
 
     event = only("{\"event\": \"loader\", \"kind\": \"torch\", \"workers\": 4, \"in_order\": true,"
-                 " \"persistent\": false, \"start\": \"fork\", \"prefetch\": null}");
+                 " \"persistent\": false, \"start\": \"fork\", \"prefetch\": null}\n");
     assert_int_equal(event.workers, 4);
     assert_int_equal(event.in_order, 1);
     assert_int_equal(event.persistent, 0);
     assert_int_equal(event.prefetch, MH_LOG_NONE);
     assert_true(mh_json_is(&event.kind, "torch") && mh_json_is(&event.start, "fork"));
 
-    event = only("{\"event\": \"gpu\", \"util\": 0.25, \"watts\": 70}");
+    event = only("{\"event\": \"gpu\", \"util\": 0.25, \"watts\": 70}\n");
     assert_true(event.util == 0.25 && event.watts == 70 && isnan(event.memory_util));
 }
 
 static void test_earthmover_events(void **state)
 {
     (void)state;
-    mh_log_event event = only("{\"event\": \"run start\", \"time\": 1710286538.5, \"locals\": "
-                              "{\"num_workers\": 32, \"deep\": {\"locals\": {}, \"cpu\": 1}, "
-                              "\"prefetch_factor\": 3, \"batch_size\": 4, "
-                              "\"persistent_workers\": true, \"pin_memory\": null}, \"rank\": 2}");
+    mh_log_event event =
+        only("{\"event\": \"run start\", \"time\": 1710286538.5, \"locals\": "
+             "{\"num_workers\": 32, \"deep\": {\"locals\": {}, \"cpu\": 1}, "
+             "\"prefetch_factor\": 3, \"batch_size\": 4, "
+             "\"persistent_workers\": true, \"pin_memory\": null}, \"rank\": 2}\n");
     assert_int_equal(event.is, MH_LOG_RUN_START);
     assert_int_equal(event.t, INT64_C(1710286538500000000));
     assert_int_equal(event.workers, 32);
@@ -146,7 +148,7 @@ static void test_earthmover_events(void **state)
     assert_int_equal(event.cpu, MH_LOG_NONE);
     assert_int_equal(event.rank, 2);
     event = only("{\"event\": \"get-batch end\", \"time\": 2.5, \"idx\": 8, \"pid\": 9,"
-                 " \"duration\": 0.25}");
+                 " \"duration\": 0.25}\n");
     assert_int_equal(event.is, MH_LOG_GET_END);
     assert_int_equal(event.ns, 250000000);
     assert_int_equal(event.idx, 8);

@@ -59,6 +59,8 @@ static const char two_epochs[] = HEADER
     "{\"event\":\"wait\",\"t\":9000,\"ns\":100,\"loader\":3,\"epoch\":1,\"batch\":1,\"worker\":1,"
     "\"nth\":0}\n"
     "{\"event\":\"wait\",\"t\":9200,\"ns\":20,\"loader\":9,\"epoch\":0,\"batch\":0}\n"
+    "{\"event\":\"collate\",\"t\":7100,\"ns\":100,\"loader\":3,\"epoch\":1,\"worker\":0,\"nth\":0}"
+    "\n"
     "{\"event\":\"end\",\"t\":9500,\"ns\":9400}\n";
 
 static void test_batches(void **state)
@@ -107,6 +109,7 @@ static void test_batches(void **state)
     assert_int_equal(facts->sample_median_ns, 10);
     assert_int_equal(facts->samples_slow, 1);
     assert_int_equal(facts->samples_timed, 4);
+    assert_int_equal(batch[2].transfer, 400); /* ready since 7200, asked for at 7600 */
     static const uint32_t firsts[] = {1, 0, 1, 0}, epochs[] = {0, 0, 1, 1};
     for (size_t at = 0; at < 4; at++) {
         assert_int_equal(batch[at].first, firsts[at]);
