@@ -42,7 +42,7 @@ static bool is_digit(char c)
 }
 
 /* The next character that is no blank, or NUL at the end; a NUL in the text fits nowhere either. */
-static char json_peek(mh_json *json)
+static inline char json_peek(mh_json *json)
 {
     while (json->at < json->size && is_blank(json->data[json->at]))
         json->at++;
@@ -113,17 +113,21 @@ static size_t escape_length(const char *at, size_t left)
     return paired ? 12 : 0;
 }
 
-/* True when none of the 8 bytes is a quote, a backslash, a control character or above ASCII. */
-static bool all_plain(const char *at)
+/* How many of the 8 bytes at `at` come before a quote, a backslash, a control character or one
+ * above ASCII. A byte below what is taken from it borrows, and its high bit tells; what it borrows
+ * may set high bits above it for nothing, so only the lowest one counts. */
+static size_t plain_bytes(const char *at)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), highs = ones << 7;
     uint64_t word;
     memcpy(&word, at, sizeof word);
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
     uint64_t quote = word ^ ones * '"', backslash = word ^ ones * '\\';
-    /* x - ones borrows into the high bit where a byte is 0, and where one is below 0x20 if 0x20 is
-     * taken; false alarms only send us to the slow loop */
     uint64_t odd = (quote - ones) | (backslash - ones) | (word - ones * 0x20) | word;
-    return (odd & highs) == 0;
+    odd &= highs;
+    return odd ? (size_t)__builtin_ctzll(odd) / 8 : 8;
 }
 
 /* From behind the opening quote to behind the closing one. */
@@ -134,8 +138,8 @@ static bool json_string(mh_json *json, mh_json_token *token)
     token->escaped = false;
     token->text = data + at;
     for (;;) {
-        while (size - at >= 8 && all_plain(data + at))
-            at += 8;
+        for (size_t plain = 8; plain == 8 && size - at >= 8; at += plain)
+            plain = plain_bytes(data + at);
         if (at >= size) {
             json->problem = "a string without end";
             break;

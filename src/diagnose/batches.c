@@ -11,14 +11,14 @@
 /* Steps of a timer count as batches of a loader of this number where there are no others. */
 #define TIMER_LOADER UINT32_MAX
 
-/* What the consumer tells of a batch. Key: loader, epoch, 0, batch. */
+/* A batch. Key: loader, epoch, 0, batch. The consumer's events fill its cost while they are read;
+ * what the worker tells is added in the end. */
 typedef struct wait_record {
     mh_record_key key;
-    uint64_t t, wait, wait_cpu, wait_delay;
-    uint64_t step, step_train, step_cpu, step_delay;
-    int32_t worker;
-    uint32_t nth, samples;
+    uint64_t t;
+    uint32_t nth;
     uint32_t waited; /* 1: its wait was seen, not only its step */
+    mh_batch_cost cost;
 } wait_record;
 
 /* What the worker tells of it. */
@@ -103,40 +103,48 @@ static mh_record_key wait_key(const mh_log_event *event)
                            (uint32_t)mh_log_or(event->batch, 0)};
 }
 
+static wait_record *wait_add(mh_batches *batches, mh_record_key key)
+{
+    wait_record *record = mh_records_add(&batches->waits, key);
+    if (record)
+        record->cost = (mh_batch_cost){
+            .wait_cpu = MH_NOT_MEASURED,
+            .step_train = MH_NOT_MEASURED,
+            .step_cpu = MH_NOT_MEASURED,
+            .fetch = MH_NOT_MEASURED,
+            .fetch_cpu = MH_NOT_MEASURED,
+            .collate = MH_NOT_MEASURED,
+            .collate_cpu = MH_NOT_MEASURED,
+            .epoch = key.epoch,
+            .worker = -1,
+        };
+    return record;
+}
+
 static wait_record *wait_get(mh_batches *batches, mh_record_key key)
 {
     wait_record *record = mh_records_find(&batches->waits, key);
-    if (record)
-        return record;
-    record = mh_records_add(&batches->waits, key);
-    if (record)
-        record->step_train = record->step_cpu = record->wait_cpu = MH_NOT_MEASURED;
-    return record;
+    return record ? record : wait_add(batches, key);
 }
 
 static int wait_event(mh_batches *batches, const mh_log_event *event)
 {
     wait_record *record = wait_get(batches, wait_key(event));
-    if (record && record->waited) { /* the same number again: another batch */
-        record = mh_records_add(&batches->waits, wait_key(event));
-        if (record)
-            record->step_train = record->step_cpu = MH_NOT_MEASURED;
-    }
-    if (!record)
+    if (record && record->waited) /* the same number again: another batch */
+        record = wait_add(batches, wait_key(event));
+    mh_loader_seen *seen = record ? loader_of(batches, record->key.loader) : NULL;
+    if (!seen)
         return 0;
     record->waited = 1;
     record->t = mh_log_or(event->t, 0);
-    record->wait = mh_log_or(event->ns, 0);
-    record->wait_cpu = mh_log_or(event->cpu, MH_NOT_MEASURED);
-    record->wait_delay = mh_log_or(event->delay, 0);
-    record->worker = event->worker < 0 ? -1 : (int32_t)event->worker;
     record->nth = (uint32_t)mh_log_or(event->nth, mh_log_or(event->batch, 0));
-    record->samples = (uint32_t)mh_log_or(event->samples, 0);
-    mh_loader_seen *seen = loader_of(batches, record->key.loader);
-    if (!seen)
-        return 0;
+    record->cost.wait = mh_log_or(event->ns, 0);
+    record->cost.wait_cpu = mh_log_or(event->cpu, MH_NOT_MEASURED);
+    record->cost.wait_delay = mh_log_or(event->delay, 0);
+    record->cost.worker = event->worker < 0 ? -1 : (int32_t)event->worker;
+    record->cost.samples = (uint32_t)mh_log_or(event->samples, 0);
     seen->waited = 1;
-    seen->total_ns += record->wait;
+    seen->total_ns += record->cost.wait;
     batches->seen = 1;
     return 1;
 }
@@ -147,11 +155,11 @@ static int step_event(mh_batches *batches, const mh_log_event *event)
     mh_loader_seen *seen = record ? loader_of(batches, record->key.loader) : NULL;
     if (!seen)
         return 0;
-    record->step = mh_log_or(event->ns, 0);
-    record->step_cpu = mh_log_or(event->cpu, MH_NOT_MEASURED);
-    record->step_delay = mh_log_or(event->delay, 0);
-    record->step_train = mh_log_or(event->train, MH_NOT_MEASURED);
-    seen->total_ns += record->step;
+    record->cost.step = mh_log_or(event->ns, 0);
+    record->cost.step_cpu = mh_log_or(event->cpu, MH_NOT_MEASURED);
+    record->cost.step_delay = mh_log_or(event->delay, 0);
+    record->cost.step_train = mh_log_or(event->train, MH_NOT_MEASURED);
+    seen->total_ns += record->cost.step;
     return 1;
 }
 
@@ -166,8 +174,7 @@ static int phase_event(mh_batches *batches, const mh_log_event *event)
     if (!record->waited || mh_log_or(event->t, 0) < record->t)
         record->t = mh_log_or(event->t, 0);
     record->waited = 1;
-    record->worker = -1;
-    *(mh_json_is(&event->name, "data") ? &record->wait : &record->step) += ns;
+    *(mh_json_is(&event->name, "data") ? &record->cost.wait : &record->cost.step) += ns;
     batches->seen = 1;
     return loader_of(batches, TIMER_LOADER) != NULL;
 }
@@ -285,11 +292,13 @@ static size_t waits_keep(mh_records *waits, uint32_t loader)
     return kept;
 }
 
-/* What the worker tells of the batch; *transfer is counted from when it was asked for. */
-static void work_cost(mh_batch_cost *cost, const work_record *work, const wait_record *wait)
+/* Adds what the worker tells of the batch. */
+static void add_work(const mh_batches *batches, wait_record *wait)
 {
-    uint64_t had = wait->t + wait->wait;
-    if (work->fetched) {
+    mh_batch_cost *cost = &wait->cost;
+    mh_record_key key = {wait->key.loader, wait->key.epoch, cost->worker, wait->nth};
+    const work_record *work = mh_records_find(&batches->works, key);
+    if (work && work->fetched) {
         cost->fetch = work->fetch;
         cost->fetch_cpu = work->no_cpu ? MH_NOT_MEASURED : work->fetch_cpu;
         cost->fetch_delay = work->fetch_delay;
@@ -298,7 +307,8 @@ static void work_cost(mh_batch_cost *cost, const work_record *work, const wait_r
         if (!cost->samples)
             cost->samples = work->samples;
     }
-    if (work->collated) {
+    if (work && work->collated) {
+        uint64_t had = wait->t + cost->wait;
         uint64_t from = work->collate_end > wait->t ? work->collate_end : wait->t;
         cost->collate = work->collate;
         cost->collate_cpu = work->collate_cpu;
@@ -307,29 +317,22 @@ static void work_cost(mh_batch_cost *cost, const work_record *work, const wait_r
     }
 }
 
-static mh_batch_cost batch_cost(const mh_batches *batches, const wait_record *wait)
+/* Makes the records an array of costs where they lie: a run of millions of batches is not kept
+ * twice. The array is the run's then. */
+static void costs_take(mh_batches *batches, mh_run *run)
 {
-    mh_record_key key = {wait->key.loader, wait->key.epoch, wait->worker, wait->nth};
-    const work_record *work = mh_records_find(&batches->works, key);
-    mh_batch_cost cost = {
-        .wait = wait->wait,
-        .wait_cpu = wait->wait_cpu,
-        .wait_delay = wait->wait_delay,
-        .step = wait->step,
-        .step_train = wait->step_train,
-        .step_cpu = wait->step_cpu,
-        .step_delay = wait->step_delay,
-        .fetch = MH_NOT_MEASURED,
-        .fetch_cpu = MH_NOT_MEASURED,
-        .collate = MH_NOT_MEASURED,
-        .collate_cpu = MH_NOT_MEASURED,
-        .samples = wait->samples,
-        .epoch = wait->key.epoch,
-        .worker = wait->worker,
-    };
-    if (work)
-        work_cost(&cost, work, wait);
-    return cost;
+    mh_records *waits = &batches->waits;
+    size_t count = waits->count;
+    for (size_t at = 0; at < count; at++) {
+        wait_record *wait = mh_records_at(waits, at);
+        add_work(batches, wait);
+        memmove(waits->items + at * sizeof wait->cost, &wait->cost, sizeof wait->cost);
+    }
+    run->batches = (mh_batch_cost *)(void *)waits->items;
+    run->facts.batches = run->batches;
+    run->facts.batch_count = count;
+    waits->items = NULL;
+    mh_records_deinit(waits);
 }
 
 static void settings_facts(const mh_loader_seen *seen, mh_facts *facts)
@@ -391,24 +394,19 @@ mh_status mh_batches_facts(mh_batches *batches, mh_run *run, uint64_t *steady, m
     size_t count = waits_keep(&batches->waits, seen->loader);
     if (!count)
         return MH_OK;
-    run->batches = mh_calloc(count, sizeof *run->batches);
+    const wait_record *first = mh_records_at(&batches->waits, 0);
+    *steady = first->t + first->cost.wait;
+    run->setup_s = (double)(seen->first_setup_ns + first->cost.wait) / 1e9;
+    costs_take(batches, run);
     uint64_t *waits = mh_calloc(count, sizeof *waits);
-    if (!run->batches || !waits) {
-        mh_free(waits);
-        return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu batches", count);
-    }
+    if (!waits)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu waits", count);
     for (size_t at = 0; at < count; at++) {
         mh_batch_cost *cost = &run->batches[at];
-        *cost = batch_cost(batches, mh_records_at(&batches->waits, at));
         cost->first = at == 0 || cost->epoch != cost[-1].epoch;
         run->facts.epochs += cost->first;
         waits[at] = cost->wait;
     }
-    const wait_record *first = mh_records_at(&batches->waits, 0);
-    *steady = first->t + first->wait;
-    run->setup_s = (double)(seen->first_setup_ns + first->wait) / 1e9;
-    run->facts.batches = run->batches;
-    run->facts.batch_count = count;
     run->waits = mh_waits_of(waits + 1, count - 1);
     mh_free(waits);
     return MH_OK;

@@ -23,27 +23,31 @@ typedef enum field_type { FIELD_WHOLE, FIELD_REAL, FIELD_TEXT } field_type;
 
 typedef struct field {
     const char *name;
+    size_t length; /* of the name */
     size_t offset;
     field_type type;
 } field;
 
 static const field fields[] = {
-#define X(key) {#key, offsetof(mh_log_event, key), FIELD_WHOLE},
+#define X(key) {#key, sizeof #key - 1, offsetof(mh_log_event, key), FIELD_WHOLE},
     MH_LOG_WHOLE_LIST(X)
 #undef X
-#define X(key) {#key, offsetof(mh_log_event, key), FIELD_REAL},
+#define X(key) {#key, sizeof #key - 1, offsetof(mh_log_event, key), FIELD_REAL},
         MH_LOG_REAL_LIST(X)
 #undef X
-#define X(key) {#key, offsetof(mh_log_event, key), FIELD_TEXT},
+#define X(key) {#key, sizeof #key - 1, offsetof(mh_log_event, key), FIELD_TEXT},
             MH_LOG_TEXT_LIST(X)
 #undef X
-                {"unix", offsetof(mh_log_event, time),
+                {"unix", sizeof "unix" - 1, offsetof(mh_log_event, time),
                  FIELD_REAL}, /* the header's; "unix" is a macro */
     /* in the `locals` of Earthmover's "run start" */
-    {"num_workers", offsetof(mh_log_event, workers), FIELD_WHOLE},
-    {"prefetch_factor", offsetof(mh_log_event, prefetch), FIELD_WHOLE},
-    {"persistent_workers", offsetof(mh_log_event, persistent), FIELD_WHOLE},
-    {"multiprocessing_context", offsetof(mh_log_event, start), FIELD_TEXT},
+    {"num_workers", sizeof "num_workers" - 1, offsetof(mh_log_event, workers), FIELD_WHOLE},
+    {"prefetch_factor", sizeof "prefetch_factor" - 1, offsetof(mh_log_event, prefetch),
+     FIELD_WHOLE},
+    {"persistent_workers", sizeof "persistent_workers" - 1, offsetof(mh_log_event, persistent),
+     FIELD_WHOLE},
+    {"multiprocessing_context", sizeof "multiprocessing_context" - 1, offsetof(mh_log_event, start),
+     FIELD_TEXT},
 };
 
 static const char *const kind_names[] = {
@@ -94,7 +98,7 @@ static const field *field_of(const names *table, const mh_json_token *key)
     for (size_t at = name_hash(key->text, key->length); table->slot[at];
          at = (at + 1) % NAME_SLOTS) {
         const field *found = &fields[table->slot[at] - 1];
-        if (mh_json_is(key, found->name))
+        if (key->length == found->length && memcmp(key->text, found->name, key->length) == 0)
             return found;
     }
     return NULL;
@@ -170,7 +174,7 @@ static bool event_read(const mh_log *log, mh_log_event *event, mh_json *json)
         if (value.kind == MH_JSON_OBJECT && mh_json_is(&key, "locals") &&
             json->depth == outside + 2)
             continue;
-        if (!mh_json_skip(json, &value))
+        if (value.kind >= MH_JSON_OBJECT && !mh_json_skip(json, &value))
             return false;
         const field *found = field_of(&log->field_names, &key);
         if (found)
