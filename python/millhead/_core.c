@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "_module.h"
+#include "_usage.h"
 #include "base/error.h"
 #include "sys/cpu.h"
 #include "sys/memory.h"
@@ -468,6 +469,11 @@ static PyMethodDef core_functions[] = {
     {"process_open", core_process_open, METH_O, "A descriptor that tells when a process ends."},
     {"process_ended", core_process_ended, METH_O, "Whether the process behind it has ended."},
     {"exit_with", core_exit_with, METH_O, "End this process when the one behind it ends."},
+    {"usage", mh_core_usage, METH_VARARGS,
+     "usage(pid, pss=True): what a process has used, as an event `usage` has it."},
+    {"system", mh_core_system, METH_NOARGS, "What the machine has used, as an event `system`."},
+    {"gpus", mh_core_gpus, METH_NOARGS, "What each GPU does, as an event `gpu`; [] without any."},
+    {"children", mh_core_children, METH_O, "The pids of a process's children, theirs and so on."},
     {"arm_point", core_arm_point, METH_VARARGS,
      "For tests: raise a signal where a queue entry changes its state, 'NAME:NTH:SIGNAL'."},
     {NULL, NULL, 0, NULL},

@@ -10,6 +10,7 @@
 #include "batch/leaf.h"
 #include "batch/slots.h"
 #include "metrics/histogram.h"
+#include "sys/usage.h"
 #include "workers/control.h"
 
 #include <stdbool.h>
@@ -54,6 +55,7 @@ typedef struct mh_module {
     PyObject *cpu;   /* torch.device("cpu") */
     PyObject *modes; /* functions that tell whether a mode changes what torch makes */
     const mh_dl_exchange *dlpack;
+    mh_busiest_disk disk; /* of system() */
 } mh_module;
 
 /* The module's state for an instance of one of its types. Never fails for our own types. */

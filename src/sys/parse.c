@@ -4,109 +4,44 @@
 #include "sys/parse.h"
 
 #include "sys/cgroup.h"
+#include "sys/span.h"
 #include <stdbool.h>
 #include <string.h>
 
-/* A piece of the input; never NUL-terminated. */
-typedef struct span {
-    const char *data;
-    size_t size;
-} span;
-
-/* Cuts the next piece off `rest`, up to `mark` (which is dropped); false when nothing is left. */
-static bool span_next(span *rest, char mark, span *out)
-{
-    if (rest->size == 0)
-        return false;
-    const char *end = memchr(rest->data, mark, rest->size);
-    out->data = rest->data;
-    out->size = end ? (size_t)(end - rest->data) : rest->size;
-    size_t used = end ? out->size + 1 : out->size;
-    rest->data += used;
-    rest->size -= used;
-    return true;
-}
-
-static bool span_is(span piece, const char *text)
-{
-    size_t size = strlen(text);
-    return piece.size == size && memcmp(piece.data, text, size) == 0;
-}
-
 /* Whether a list such as "rw,cpu,cpuacct" has `item`. */
-static bool span_lists(span list, const char *item)
+static bool span_lists(mh_span list, const char *item)
 {
-    span piece;
-    while (span_next(&list, ',', &piece))
-        if (span_is(piece, item))
+    mh_span piece;
+    while (mh_span_next(&list, ',', &piece))
+        if (mh_span_is(piece, item))
             return true;
     return false;
 }
 
-static bool is_space(char byte)
-{
-    return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
-}
-
-/* Cuts the next word off `rest`; false when there is none. */
-static bool span_word(span *rest, span *out)
-{
-    while (rest->size > 0 && is_space(*rest->data)) {
-        rest->data++;
-        rest->size--;
-    }
-    out->data = rest->data;
-    out->size = 0;
-    while (rest->size > 0 && !is_space(*rest->data)) {
-        rest->data++;
-        rest->size--;
-        out->size++;
-    }
-    return out->size > 0;
-}
-
-/* Decimal digits only; what does not fit becomes MH_NO_LIMIT. */
-static bool span_number(span word, uint64_t *out)
-{
-    uint64_t value = 0;
-    bool large = false;
-    if (word.size == 0)
-        return false;
-    for (size_t at = 0; at < word.size; at++) {
-        if (word.data[at] < '0' || word.data[at] > '9')
-            return false;
-        uint64_t digit = (uint64_t)(word.data[at] - '0');
-        large = large || __builtin_mul_overflow(value, UINT64_C(10), &value) ||
-                __builtin_add_overflow(value, digit, &value);
-    }
-    *out = large ? MH_NO_LIMIT : value;
-    return true;
-}
-
 int mh_parse_limit(const char *text, size_t length, uint64_t *out)
 {
-    span rest = {text, length}, word;
-    if (!span_word(&rest, &word))
+    mh_span rest = {text, length}, word;
+    if (!mh_span_word(&rest, &word))
         return 0;
-    if (span_is(word, "max")) {
+    if (mh_span_is(word, "max")) {
         *out = MH_NO_LIMIT;
         return 1;
     }
-    return span_number(word, out);
+    return mh_span_number(word, out);
 }
 
 int mh_parse_cpu_max(const char *text, size_t length, double *out_cpus)
 {
-    span rest = {text, length}, quota_word, period_word;
+    mh_span rest = {text, length}, quota_word, period_word;
     uint64_t quota, period;
-    if (!span_word(&rest, &quota_word))
+    if (!mh_span_word(&rest, &quota_word))
         return 0;
-    if (span_is(quota_word, "max")) {
+    if (mh_span_is(quota_word, "max")) {
         *out_cpus = 0;
         return 1;
     }
-    if (!span_number(quota_word, &quota) || !span_word(&rest, &period_word) ||
-        !span_number(period_word, &period) || quota == 0 || period == 0)
+    if (!mh_span_number(quota_word, &quota) || !mh_span_word(&rest, &period_word) ||
+        !mh_span_number(period_word, &period) || quota == 0 || period == 0)
         return 0;
     *out_cpus = (double)quota / (double)period;
     return 1;
@@ -114,19 +49,19 @@ int mh_parse_cpu_max(const char *text, size_t length, double *out_cpus)
 
 int mh_parse_field(const char *text, size_t length, const char *name, uint64_t *out)
 {
-    span rest = {text, length}, line;
-    while (span_next(&rest, '\n', &line)) {
-        span word, unit;
+    mh_span rest = {text, length}, line;
+    while (mh_span_next(&rest, '\n', &line)) {
+        mh_span word, unit;
         uint64_t value;
-        if (!span_word(&line, &word))
+        if (!mh_span_word(&line, &word))
             continue;
         if (word.data[word.size - 1] == ':')
             word.size--;
-        if (!span_is(word, name))
+        if (!mh_span_is(word, name))
             continue;
-        if (!span_word(&line, &word) || !span_number(word, &value))
+        if (!mh_span_word(&line, &word) || !mh_span_number(word, &value))
             return 0;
-        if (span_word(&line, &unit) && span_is(unit, "kB") &&
+        if (mh_span_word(&line, &unit) && mh_span_is(unit, "kB") &&
             __builtin_mul_overflow(value, UINT64_C(1024), &value))
             value = MH_NO_LIMIT;
         *out = value;
@@ -137,15 +72,15 @@ int mh_parse_field(const char *text, size_t length, const char *name, uint64_t *
 
 int mh_parse_own_group(const char *text, size_t length, const char *controller, char *out)
 {
-    span rest = {text, length}, line;
-    while (span_next(&rest, '\n', &line)) {
-        span number, controllers;
+    mh_span rest = {text, length}, line;
+    while (mh_span_next(&rest, '\n', &line)) {
+        mh_span number, controllers;
         /* "4:memory:/a/b"; the path is all that follows and may hold colons itself. A named v1
          * hierarchy ("1:name=systemd:/") matches no controller. */
-        if (!span_next(&line, ':', &number) || !span_next(&line, ':', &controllers))
+        if (!mh_span_next(&line, ':', &number) || !mh_span_next(&line, ':', &controllers))
             continue;
         bool wanted = *controller ? span_lists(controllers, controller)
-                                  : span_is(number, "0") && controllers.size == 0;
+                                  : mh_span_is(number, "0") && controllers.size == 0;
         if (!wanted || line.size == 0 || line.size >= MH_PARSE_PATH_BYTES || *line.data != '/' ||
             memchr(line.data, '\0', line.size))
             continue;
@@ -162,7 +97,7 @@ static bool is_octal(char byte)
 }
 
 /* Undoes the kernel's "\040" for blanks in paths. */
-static bool path_decode(span from, char *out)
+static bool path_decode(mh_span from, char *out)
 {
     size_t used = 0;
     for (size_t at = 0; at < from.size; at++) {
@@ -183,23 +118,24 @@ static bool path_decode(span from, char *out)
 
 /* One line of mountinfo: "ID PARENT MAJ:MIN ROOT POINT OPTIONS [TAGS...] - TYPE SOURCE SUPER". True
  * for a mount of the hierarchy asked for. */
-static bool mount_line(span line, const char *controller, span *root, span *point)
+static bool mount_line(mh_span line, const char *controller, mh_span *root, mh_span *point)
 {
-    span word, type, source, super;
+    mh_span word, type, source, super;
     for (int skipped = 0; skipped < 3; skipped++)
-        if (!span_word(&line, &word))
+        if (!mh_span_word(&line, &word))
             return false;
-    if (!span_word(&line, root) || !span_word(&line, point))
+    if (!mh_span_word(&line, root) || !mh_span_word(&line, point))
         return false;
     do
-        if (!span_word(&line, &word))
+        if (!mh_span_word(&line, &word))
             return false;
-    while (!span_is(word, "-"));
-    if (!span_word(&line, &type) || !span_word(&line, &source) || !span_word(&line, &super))
+    while (!mh_span_is(word, "-"));
+    if (!mh_span_word(&line, &type) || !mh_span_word(&line, &source) ||
+        !mh_span_word(&line, &super))
         return false;
     if (!*controller)
-        return span_is(type, "cgroup2");
-    return span_is(type, "cgroup") && span_lists(super, controller);
+        return mh_span_is(type, "cgroup2");
+    return mh_span_is(type, "cgroup") && span_lists(super, controller);
 }
 
 /* Whether `path` has a ".." component: a group outside the process's namespace. */
@@ -227,11 +163,11 @@ static const char *path_below(const char *group, const char *root)
 int mh_parse_group_mount(const char *text, size_t length, const char *controller, const char *group,
                          mh_cgroup_mount *out)
 {
-    span rest = {text, length}, line, root_span, point_span;
+    mh_span rest = {text, length}, line, root_span, point_span;
     char root[MH_PARSE_PATH_BYTES], point[MH_PARSE_PATH_BYTES];
     bool found = false, contained = false;
     size_t best = 0;
-    while (span_next(&rest, '\n', &line)) {
+    while (mh_span_next(&rest, '\n', &line)) {
         if (!mount_line(line, controller, &root_span, &point_span) ||
             !path_decode(root_span, root) || !path_decode(point_span, point))
             continue;
