@@ -247,6 +247,24 @@ MH_API uint64_t mh_run_bad_lines(const mh_run *run);
 MH_API double mh_run_setup_s(const mh_run *run);
 MH_API void mh_run_close(mh_run *run); /* NULL is allowed */
 
+/* --- the system checklist --- */
+
+typedef enum mh_check_state { MH_CHECK_PASS, MH_CHECK_WARN, MH_CHECK_FAIL } mh_check_state;
+
+typedef struct mh_check {
+    const char *item; /* "open-files"; static memory */
+    mh_check_state state;
+    char found[MH_VERDICT_LINE];
+    char todo[MH_VERDICT_LINE]; /* empty when it passed */
+} mh_check;
+
+#define MH_CHECKS_MOST 24
+
+/* Looks at what a training process started here and now would find around it: limits, CPUs, memory,
+ * mounts, clock, variables, GPUs. Fills out[] and returns how many items there are; 0: no memory.
+ * One thread at a time. */
+MH_API size_t mh_checks_run(mh_check out[MH_CHECKS_MOST]);
+
 #ifdef __cplusplus
 }
 #endif

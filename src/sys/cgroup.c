@@ -114,6 +114,17 @@ static void group_v1_cpu(mh_cgroup_limits *out, const char *dir)
         quota_take(out, (double)quota / (double)period);
 }
 
+static void group_pids(mh_cgroup_limits *out, const char *dir)
+{
+    uint64_t most, now = 0;
+    if (!group_number(dir, "pids.max", &most) || most == MH_NO_LIMIT)
+        return;
+    (void)group_number(dir, "pids.current", &now);
+    uint64_t left = most > now ? most - now : 0;
+    if (left < out->pids_left)
+        out->pids_left = left;
+}
+
 /* One hierarchy: finds the process's group in it and looks at that group and all its parents. */
 static void hierarchy_read(mh_cgroup_limits *out, const char *root, const proc_texts *proc,
                            const char *controller, void (*look)(mh_cgroup_limits *, const char *))
@@ -134,23 +145,47 @@ static void hierarchy_read(mh_cgroup_limits *out, const char *root, const proc_t
     }
 }
 
+static void texts_read(proc_texts *out, const char *root)
+{
+    char path[MH_PARSE_PATH_BYTES];
+    *out = (proc_texts){0};
+    if (snprintf(path, sizeof path, "%s/proc/self/cgroup", root) < (int)sizeof path)
+        out->groups = mh_file_read_text(path, &out->groups_length);
+    if (snprintf(path, sizeof path, "%s/proc/self/mountinfo", root) < (int)sizeof path)
+        out->mounts = mh_file_read_text(path, &out->mounts_length);
+}
+
+static void texts_free(proc_texts *texts)
+{
+    mh_free(texts->groups);
+    mh_free(texts->mounts);
+}
+
 void mh_cgroup_read(mh_cgroup_limits *out, const char *root)
 {
+    proc_texts proc;
     *out = (mh_cgroup_limits){
         .memory_max_bytes = MH_NO_LIMIT,
         .memory_available_bytes = MH_NO_LIMIT,
+        .pids_left = MH_NO_LIMIT,
     };
-    char path[MH_PARSE_PATH_BYTES];
-    proc_texts proc = {0};
-    if (snprintf(path, sizeof path, "%s/proc/self/cgroup", root) < (int)sizeof path)
-        proc.groups = mh_file_read_text(path, &proc.groups_length);
-    if (snprintf(path, sizeof path, "%s/proc/self/mountinfo", root) < (int)sizeof path)
-        proc.mounts = mh_file_read_text(path, &proc.mounts_length);
+    texts_read(&proc, root);
     if (proc.groups && proc.mounts) {
         hierarchy_read(out, root, &proc, "", group_v2);
         hierarchy_read(out, root, &proc, "memory", group_v1_memory);
         hierarchy_read(out, root, &proc, "cpu", group_v1_cpu);
     }
-    mh_free(proc.groups);
-    mh_free(proc.mounts);
+    texts_free(&proc);
+}
+
+void mh_cgroup_read_pids(mh_cgroup_limits *out, const char *root)
+{
+    proc_texts proc;
+    out->pids_left = MH_NO_LIMIT;
+    texts_read(&proc, root);
+    if (proc.groups && proc.mounts) {
+        hierarchy_read(out, root, &proc, "", group_pids);
+        hierarchy_read(out, root, &proc, "pids", group_pids);
+    }
+    texts_free(&proc);
 }

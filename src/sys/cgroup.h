@@ -14,6 +14,7 @@ typedef struct mh_cgroup_limits {
     uint64_t memory_available_bytes; /* the least, over the groups, of limit - usage + the file
                                         cache the kernel can drop; MH_NO_LIMIT without a limit */
     double cpu_quota;                /* CPUs' worth of time; 0 when there is no quota */
+    uint64_t pids_left;              /* processes and threads that may still start; MH_NO_LIMIT */
 } mh_cgroup_limits;
 
 /* Reads the tightest limits on the path from this process's own groups (proc/self/cgroup) up to
@@ -23,5 +24,9 @@ typedef struct mh_cgroup_limits {
  * on a real system and a fixture directory in tests. What cannot be read counts as no limit:
  * never fails. Any thread. */
 void mh_cgroup_read(mh_cgroup_limits *out, const char *root);
+
+/* Only pids_left, which the other leaves alone: pids.max less pids.current, the least over the
+ * groups. Never fails. Any thread. */
+void mh_cgroup_read_pids(mh_cgroup_limits *out, const char *root);
 
 #endif

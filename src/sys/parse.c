@@ -6,6 +6,7 @@
 #include "sys/cgroup.h"
 #include "sys/span.h"
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Whether a list such as "rw,cpu,cpuacct" has `item`. */
@@ -116,26 +117,34 @@ static bool path_decode(mh_span from, char *out)
     return used > 0 && out[0] == '/';
 }
 
-/* One line of mountinfo: "ID PARENT MAJ:MIN ROOT POINT OPTIONS [TAGS...] - TYPE SOURCE SUPER". True
- * for a mount of the hierarchy asked for. */
-static bool mount_line(mh_span line, const char *controller, mh_span *root, mh_span *point)
+/* What a line of mountinfo tells. */
+typedef struct mount_line {
+    mh_span root, point, type, super;
+} mount_line;
+
+/* "ID PARENT MAJ:MIN ROOT POINT OPTIONS [TAGS...] - TYPE SOURCE SUPER". */
+static bool mount_read(mh_span line, mount_line *out)
 {
-    mh_span word, type, source, super;
+    mh_span word;
     for (int skipped = 0; skipped < 3; skipped++)
         if (!mh_span_word(&line, &word))
             return false;
-    if (!mh_span_word(&line, root) || !mh_span_word(&line, point))
+    if (!mh_span_word(&line, &out->root) || !mh_span_word(&line, &out->point))
         return false;
     do
         if (!mh_span_word(&line, &word))
             return false;
     while (!mh_span_is(word, "-"));
-    if (!mh_span_word(&line, &type) || !mh_span_word(&line, &source) ||
-        !mh_span_word(&line, &super))
-        return false;
+    return mh_span_word(&line, &out->type) && mh_span_word(&line, &word) &&
+           mh_span_word(&line, &out->super);
+}
+
+/* Whether it is a mount of the hierarchy asked for. */
+static bool mount_is_of(const mount_line *mount, const char *controller)
+{
     if (!*controller)
-        return mh_span_is(type, "cgroup2");
-    return mh_span_is(type, "cgroup") && span_lists(super, controller);
+        return mh_span_is(mount->type, "cgroup2");
+    return mh_span_is(mount->type, "cgroup") && span_lists(mount->super, controller);
 }
 
 /* Whether `path` has a ".." component: a group outside the process's namespace. */
@@ -163,13 +172,14 @@ static const char *path_below(const char *group, const char *root)
 int mh_parse_group_mount(const char *text, size_t length, const char *controller, const char *group,
                          mh_cgroup_mount *out)
 {
-    mh_span rest = {text, length}, line, root_span, point_span;
+    mh_span rest = {text, length}, line;
+    mount_line mount;
     char root[MH_PARSE_PATH_BYTES], point[MH_PARSE_PATH_BYTES];
     bool found = false, contained = false;
     size_t best = 0;
     while (mh_span_next(&rest, '\n', &line)) {
-        if (!mount_line(line, controller, &root_span, &point_span) ||
-            !path_decode(root_span, root) || !path_decode(point_span, point))
+        if (!mount_read(line, &mount) || !mount_is_of(&mount, controller) ||
+            !path_decode(mount.root, root) || !path_decode(mount.point, point))
             continue;
         const char *below = path_below(group, root);
         /* A mount that contains the group beats one that does not; among those the one with the
@@ -184,4 +194,56 @@ int mh_parse_group_mount(const char *text, size_t length, const char *controller
         memcpy(out->group, below ? below : "", best + 1);
     }
     return found;
+}
+
+/* Types whose files come over a network, or from outside a virtual machine. */
+static bool is_network_type(mh_span type)
+{
+    static const char *const types[] = {
+        "nfs", "nfs4",   "cifs", "smb3",     "smbfs", "lustre",    "gpfs",     "ceph",
+        "9p",  "beegfs", "afs",  "virtiofs", "ocfs2", "glusterfs", "orangefs", "panfs"};
+    for (size_t at = 0; at < sizeof types / sizeof *types; at++)
+        if (mh_span_is(type, types[at]))
+            return true;
+    /* fuse.sshfs, fuse.s3fs, ...: what else a program serves is seldom fast either */
+    return type.size > 5 && memcmp(type.data, "fuse.", 5) == 0;
+}
+
+/* "TYPE at POINT" after what is there, and a comma between. */
+static void append_mount(char *out, size_t room, size_t *used, mh_span type, const char *point)
+{
+    if (*used >= room)
+        return;
+    int wanted = snprintf(out + *used, room - *used, "%s%.*s at %s", *used ? ", " : "",
+                          (int)type.size, type.data, point);
+    *used += wanted > 0 ? (size_t)wanted : 0;
+}
+
+int mh_parse_network_mounts(const char *text, size_t length, const char *directory, char *out,
+                            size_t room)
+{
+    mh_span rest = {text, length}, line, holder = {0};
+    char point[MH_PARSE_PATH_BYTES], holder_point[MH_PARSE_PATH_BYTES] = "";
+    mount_line mount;
+    size_t used = 0;
+    int count = 0;
+    if (room > 0)
+        *out = '\0';
+    while (mh_span_next(&rest, '\n', &line)) {
+        if (!mount_read(line, &mount) || !path_decode(mount.point, point))
+            continue;
+        /* the longest one holds the directory; of two on one place the later hides the earlier */
+        if (path_below(directory, point) && strlen(point) >= strlen(holder_point)) {
+            holder = mount.type;
+            memcpy(holder_point, point, strlen(point) + 1);
+        } else if (path_below(point, directory) && is_network_type(mount.type)) {
+            append_mount(out, room, &used, mount.type, point);
+            count++;
+        }
+    }
+    if (holder.size > 0 && is_network_type(holder)) {
+        append_mount(out, room, &used, holder, holder_point);
+        count++;
+    }
+    return count;
 }

@@ -39,4 +39,9 @@ int mh_parse_own_group(const char *text, size_t length, const char *controller, 
 int mh_parse_group_mount(const char *text, size_t length, const char *controller, const char *group,
                          mh_cgroup_mount *out);
 
+/* proc/self/mountinfo: the mounts of network file systems that `directory` lies on or that lie
+ * below it, as "TYPE at POINT, TYPE at POINT", cut short to fit `out`. 0 when there is none. */
+int mh_parse_network_mounts(const char *text, size_t length, const char *directory, char *out,
+                            size_t room);
+
 #endif
