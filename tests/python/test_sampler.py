@@ -1,0 +1,166 @@
+"""A run is sampled from outside: its processes, the machine, its GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import procs
+import pytest
+from millhead import _core, _sampler
+from millhead._sampler import Sampler
+
+# Writes the header of a run, starts a child that works, and waits to be ended
+PROGRAM = """
+    import json, os, sys, time
+    pid = os.fork()
+    if pid == 0:
+        while os.getppid() != 1:
+            sum(range(1000))
+        os._exit(0)
+    header = {"event": "header", "pid": os.getpid(), "boot": sys.argv[2]}
+    with open(sys.argv[1], "a") as file:
+        file.write(json.dumps(header) + "\\n")
+    sys.stdin.read()
+    os.kill(pid, 9)
+"""
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+@contextmanager
+def _program(path: Path, boot: str | None = None) -> Iterator[int]:
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(path), boot or _boot()]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE)
+    try:
+        yield child.pid
+    finally:
+        child.communicate(timeout=30)
+
+
+def _wait_for(condition: Callable[[], Any]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def _events(path: Path, name: str) -> list[dict[str, Any]]:
+    whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+    events = [json.loads(line) for line in whole.split(b"\n") if line]
+    return [event for event in events if event["event"] == name]
+
+
+def _workers(path: Path) -> list[dict[str, Any]]:
+    return [event for event in _events(path, "usage") if event["role"] == "worker"]
+
+
+def test_processes_and_the_machine_are_sampled_into_the_runs_file(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with Sampler(tmp_path, interval=0.05) as sampler, _program(path) as pid:
+        _wait_for(lambda: len(_workers(path)) >= 5)
+    assert sampler.problem is None
+    main = [event for event in _events(path, "usage") if event["role"] == "main"]
+    assert {event["pid"] for event in main} == {pid}
+    workers = _workers(path)
+    assert workers[-1]["cpu"] > workers[0]["cpu"] > 0
+    times = [event["t"] for event in workers]
+    assert times == sorted(times) and times[-1] <= time.monotonic_ns()
+    for event in main + workers:
+        assert set(event) >= {"t", "cpu", "delay", "rss", "read", "threads", "state"}
+        assert "started" not in event
+    assert any(event.get("pss", 0) > 100_000 for event in main)
+    system = _events(path, "system")
+    assert system[-1]["busy"] > system[0]["busy"] > 0
+    assert system[0]["cpus"] == os.cpu_count() and system[0]["available"] > 0
+
+
+def test_each_rank_goes_into_its_own_file(tmp_path: Path) -> None:
+    first, second = tmp_path / "events.jsonl", tmp_path / "events.rank1.jsonl"
+    with Sampler(tmp_path, interval=0.05), _program(first) as one, _program(second) as two:
+        _wait_for(lambda: _events(first, "system") and _events(second, "system"))
+    for path, pid, other in ((first, one, two), (second, two, one)):
+        pids = {event["pid"] for event in _events(path, "usage")}
+        assert pid in pids and other not in pids
+
+
+def test_nothing_is_written_before_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    sampler = Sampler(tmp_path)
+    sampler.sample()
+    assert not path.exists()
+    path.write_bytes(b'{"event": "header", "pid": ')
+    sampler.sample()
+    assert path.read_bytes() == b'{"event": "header", "pid": '
+    with path.open("a") as file:
+        file.write(f"{os.getpid()}}}\n")
+    sampler.sample()
+    assert _events(path, "usage")[0]["pid"] == os.getpid()
+
+
+def test_what_runs_on_another_machine_is_not_sampled(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "events.jsonl", tmp_path / "events.rank1.jsonl"
+    with Sampler(tmp_path, interval=0.05), _program(ours), _program(theirs, "another-boot"):
+        _wait_for(lambda: len(_events(ours, "system")) >= 3)
+    assert len(theirs.read_text().splitlines()) == 1
+
+
+def test_memory_is_walked_seldom_where_that_is_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(_sampler.time, "monotonic", lambda: now)
+    memory = _sampler._Memory()
+    assert memory.due()
+    memory.last_s = 0.05
+    memory.walked(True)
+    now += 0.05 / _sampler.MEMORY_BUDGET - 0.1
+    assert not memory.due()
+    now += 0.2
+    assert memory.due()
+    memory.walked(True)  # it cost nothing this time
+    assert memory.due()
+
+
+def test_delay_does_not_go_back_when_threads_end(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.touch()
+    tree = _sampler._Tree(path, os.getpid(), _sampler._Memory())
+    given = [{"pid": 1, "started": 5, "delay": delay} for delay in (10, 30, 20, 40)]
+    assert [tree._never_less(event)["delay"] for event in given] == [10, 30, 30, 40]
+    assert tree._never_less({"pid": 1, "started": 6, "delay": 3})["delay"] == 3  # another process
+
+
+FAMILY = """
+    import os, time
+    from millhead import _core
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        grandchild = os.fork()
+        if grandchild:
+            os.write(writing, b"%d" % grandchild)
+        time.sleep(60)
+    grandchild = int(os.read(reading, 99))
+    print(_core.children(os.getpid()) == [child, grandchild])
+    os.kill(child, 9)
+    os.kill(grandchild, 9)
+"""
+
+
+def test_children_of_children_are_found() -> None:
+    done = procs.run_python(textwrap.dedent(FAMILY))
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_a_process_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(FileNotFoundError, match="no process 4194304"):
+        _core.usage(4194304)  # beyond any pid
