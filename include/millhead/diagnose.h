@@ -265,6 +265,27 @@ typedef struct mh_check {
  * One thread at a time. */
 MH_API size_t mh_checks_run(mh_check out[MH_CHECKS_MOST]);
 
+/* --- a running process --- */
+
+/* What was seen of one. Opaque: it owns the facts. */
+typedef struct mh_live mh_live;
+
+/* Looks at a training process for `seconds`, without stopping or changing anything in it: inside,
+ * where one of millhead's loaders runs there with workers, else from outside, by what its torch
+ * workers and its main thread are seen doing. `progress` is told, when not NULL, the share done;
+ * a non-zero answer stops with MH_ERR_CLOSED. On failure *out is untouched. The caller closes it.
+ * Errors: MH_ERR_NOT_FOUND (no such process, or it ended at once), MH_ERR_IO (another user's),
+ * MH_ERR_UNSUPPORTED (it has no loader with workers; the message names children that have),
+ * MH_ERR_INVALID, MH_ERR_NOMEM. One thread at a time. */
+MH_API MH_MUST_CHECK mh_status mh_live_look(mh_live **out, int pid, double seconds,
+                                            int (*progress)(void *, double), void *progress_arg,
+                                            mh_error *err);
+MH_API const mh_facts *mh_live_facts(const mh_live *live);
+MH_API mh_wait_stats mh_live_waits(const mh_live *live); /* count 0: not seen from outside */
+/* What was seen, in words, line by line; NULL after the last. */
+MH_API const char *mh_live_note(const mh_live *live, size_t at);
+MH_API void mh_live_close(mh_live *live); /* NULL is allowed */
+
 #ifdef __cplusplus
 }
 #endif

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define CONTROL_MAGIC UINT64_C(0x6c74636461656c6d)
@@ -242,6 +243,34 @@ mh_status mh_control_attach(mh_control **out, int fd, uint32_t worker, mh_error 
     }
     control->fork_generation = mh_fork_generation();
     atomic_store(&block_of(control, worker)->pid, getpid());
+    *out = control;
+    return MH_OK;
+}
+
+mh_status mh_control_look(mh_control **out, int fd, mh_error *err)
+{
+    off_t size = lseek(fd, 0, SEEK_END);
+    if (size < 4096)
+        return mh_fail(err, MH_ERR_CORRUPT, "descriptor %d is no control block", fd);
+    mh_control *control = mh_calloc(1, sizeof *control);
+    if (!control)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for a control block");
+    void *base = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
+    mh_status status = base == MAP_FAILED
+                           ? mh_fail_sys(err, MH_ERR_IO, errno, "mapping a control block")
+                           : header_check(base, (size_t)size, 0, err);
+    if (status != MH_OK) {
+        if (base != MAP_FAILED)
+            (void)munmap(base, (size_t)size);
+        mh_free(control);
+        return status;
+    }
+    control->memory =
+        (mh_memory){.fd = -1, .base = base, .map_bytes = (size_t)size, .size_bytes = (size_t)size};
+    control->header = base;
+    control->workers = control->header->workers;
+    control->depth = control->header->depth;
+    control->fork_generation = mh_fork_generation();
     *out = control;
     return MH_OK;
 }
@@ -547,4 +576,53 @@ void mh_control_set_threads(mh_control *control, uint32_t threads)
     _Atomic uint32_t *most = &block_of(control, control->worker)->threads; /* no other writer */
     if (threads > atomic_load_explicit(most, memory_order_relaxed))
         atomic_store_explicit(most, threads, memory_order_relaxed);
+}
+
+/* --- an onlooker's side: loads only --- */
+
+uint32_t mh_control_depth(const mh_control *control)
+{
+    return control->depth;
+}
+
+uint32_t mh_control_posts(const mh_control *control)
+{
+    return control->header->posts;
+}
+
+bool mh_control_consumer_waits(const mh_control *control)
+{
+    return atomic_load(&control->header->waits_for) != WAITS_FOR_NOBODY;
+}
+
+void mh_control_counts(const mh_control *control, uint32_t worker, mh_ring_counts *out)
+{
+    const worker_block *block = block_of(control, worker);
+    /* what is read first never passes what is read last */
+    out->results_read = atomic_load(&block->results_read);
+    out->results_put = atomic_load(&block->results_put);
+    out->tasks_read = atomic_load(&block->tasks_read);
+    out->tasks_put = atomic_load(&block->tasks_put);
+}
+
+bool mh_control_result_note(const mh_control *control, uint32_t worker, uint64_t number,
+                            mh_result_note *out)
+{
+    worker_block *block = block_of(control, worker);
+    if (number >= atomic_load(&block->results_put))
+        return false;
+    const mh_result *result = result_at(control, block, number);
+    *out = (mh_result_note){
+        .position = result->position,
+        .kind = result->kind,
+        .samples = result->samples,
+        .published_ns = result->published_ns,
+        .fetch_ns = result->fetch_ns,
+        .collate_ns = result->collate_ns,
+    };
+    /* The worker writes number + depth into the same place, but not before all results up to it are
+     * put and this one is read. */
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load(&block->results_read) <= number ||
+           atomic_load(&block->results_put) < number + control->depth;
 }

@@ -125,6 +125,11 @@ MH_MUST_CHECK mh_status mh_control_open(mh_control **out, uint32_t workers, uint
  * Errors: MH_ERR_CORRUPT for a block of another version or size, MH_ERR_INVALID, MH_ERR_NOMEM. */
 MH_MUST_CHECK mh_status mh_control_attach(mh_control **out, int fd, uint32_t worker, mh_error *err);
 
+/* A third one's side, for looking only: the block is mapped read-only, nothing in it changes and
+ * nobody notices. The functions under "onlooker" and mh_control_view may be called. Errors as
+ * mh_control_attach. */
+MH_MUST_CHECK mh_status mh_control_look(mh_control **out, int fd, mh_error *err);
+
 /* Unmaps and frees this side; says nothing to the other. NULL allowed; inert after a fork. */
 void mh_control_close(mh_control *control);
 
@@ -189,6 +194,34 @@ uint64_t mh_control_spill_read(const mh_control *control);
 void mh_control_set_state(mh_control *control, mh_worker_state state);
 void mh_control_set_sample(mh_control *control, uint32_t offset);
 void mh_control_set_threads(mh_control *control, uint32_t threads); /* the largest is kept */
+
+/* --- onlooker --- */
+
+uint32_t mh_control_depth(const mh_control *control);
+uint32_t mh_control_posts(const mh_control *control); /* 0: there is no board */
+
+/* Whether the consumer sleeps until a result comes. */
+bool mh_control_consumer_waits(const mh_control *control);
+
+/* Counters of a worker's rings: each only grows, and what lies between two is under way. */
+typedef struct mh_ring_counts {
+    uint64_t tasks_put, tasks_read;
+    uint64_t results_put, results_read;
+} mh_ring_counts;
+
+void mh_control_counts(const mh_control *control, uint32_t worker, mh_ring_counts *out);
+
+/* What result number `number` of a worker said about itself. */
+typedef struct mh_result_note {
+    uint64_t position;
+    uint32_t kind; /* mh_result_kind */
+    uint32_t samples;
+    uint64_t published_ns, fetch_ns, collate_ns;
+} mh_result_note;
+
+/* False when it is not there yet, or when its place in the ring has another's by now. */
+bool mh_control_result_note(const mh_control *control, uint32_t worker, uint64_t number,
+                            mh_result_note *out);
 
 /* --- tests --- */
 

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "sys/usage.h"
+#include "sys/waiting.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,5 +54,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *text = (const char *)data;
     try_process(text, size);
     try_machine(text, size);
+    mh_thread_look look;
+    (void)mh_parse_syscall(text, size, &look);
+    (void)mh_parse_wchan(text, size, &look);
     return 0;
 }

@@ -7,6 +7,7 @@
 #include "sys/thread.h"
 #include "unit.h"
 #include "workers/control.h"
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -613,6 +614,93 @@ static void the_dead_are_still_to_be_seen(void **state)
     mh_control_close(consumer);
 }
 
+/* --- looking on --- */
+
+/* A result as a worker of batches sends it. */
+static void send_result(mh_control *worker, uint64_t position, uint64_t fetch_ns)
+{
+    mh_result *result = mh_control_result_begin(worker);
+    *result = (mh_result){.position = position,
+                          .kind = MH_RESULT_SLOT,
+                          .samples = 8,
+                          .fetch_ns = fetch_ns,
+                          .collate_ns = 5};
+    mh_control_result_publish(worker);
+}
+
+static void an_onlooker_sees_and_changes_nothing(void **state)
+{
+    (void)state;
+    mh_control *consumer = open_control(2, 2), *worker = attach(consumer, 1), *onlooker = NULL;
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", mh_control_fd(consumer));
+    int fd = open(path, O_RDONLY | O_CLOEXEC); /* so that a store would be a fault */
+    assert_true(fd >= 0);
+    assert_int_equal(mh_control_look(&onlooker, fd, NULL), MH_OK);
+    (void)close(fd);
+    assert_int_equal(mh_control_workers(onlooker), 2);
+    assert_int_equal(mh_control_depth(onlooker), 2);
+    assert_int_equal(mh_control_posts(onlooker), 0);
+    assert_false(mh_control_consumer_waits(onlooker));
+    mh_worker_view view;
+    mh_control_view(onlooker, 1, &view);
+    assert_int_equal(view.pid, getpid());
+    mh_control_view(onlooker, 0, &view);
+    assert_int_equal(view.pid, 0); /* it is no worker */
+    mh_ring_counts counts;
+    mh_control_counts(onlooker, 1, &counts);
+    assert_int_equal(counts.results_put, 0);
+    send_result(worker, 40, 1000);
+    mh_control_counts(onlooker, 1, &counts);
+    assert_int_equal(counts.results_put, 1);
+    assert_int_equal(counts.results_read, 0);
+    assert_non_null(mh_control_result_peek(consumer, 1)); /* it is still the consumer's */
+    mh_control_close(onlooker);
+    mh_control_close(worker);
+    mh_control_close(consumer);
+}
+
+/* A place in a ring may be written again once its result is read and the ring has come round. */
+static void a_note_is_given_while_its_place_is_its_own(void **state)
+{
+    (void)state;
+    mh_control *consumer = open_control(1, 2), *worker = attach(consumer, 0);
+    mh_result_note note;
+    assert_false(mh_control_result_note(consumer, 0, 0, &note));
+    send_result(worker, 40, 1000);
+    assert_true(mh_control_result_note(consumer, 0, 0, &note));
+    assert_int_equal(note.position, 40);
+    assert_int_equal(note.kind, MH_RESULT_SLOT);
+    assert_int_equal(note.samples, 8);
+    assert_int_equal(note.fetch_ns, 1000);
+    assert_int_equal(note.collate_ns, 5);
+    assert_true(note.published_ns > 0);
+    send_result(worker, 41, 2000);
+    assert_true(mh_control_result_note(consumer, 0, 0, &note)); /* full: nobody writes */
+    mh_control_result_done(consumer, 0);
+    assert_false(mh_control_result_note(consumer, 0, 0, &note)); /* somebody may be writing */
+    assert_true(mh_control_result_note(consumer, 0, 1, &note));
+    assert_int_equal(note.position, 41);
+    mh_control_close(worker);
+    mh_control_close(consumer);
+}
+
+static void what_is_no_block_is_not_looked_at(void **state)
+{
+    (void)state;
+    int open = open_descriptors();
+    uint64_t live = mh_alloc_live();
+    mh_control *onlooker = NULL;
+    int fd = memfd_create("other", MFD_CLOEXEC);
+    assert_int_equal(mh_control_look(&onlooker, fd, NULL), MH_ERR_CORRUPT);
+    assert_int_equal(ftruncate(fd, 1 << 20), 0);
+    assert_int_equal(mh_control_look(&onlooker, fd, NULL), MH_ERR_CORRUPT);
+    assert_null(onlooker);
+    (void)close(fd);
+    assert_int_equal(open_descriptors(), open);
+    assert_int_equal(mh_alloc_live(), live);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -637,6 +725,9 @@ int main(void)
         cmocka_unit_test(a_stopped_worker_gets_no_task),
         cmocka_unit_test(a_forked_copy_of_the_consumer_is_inert),
         cmocka_unit_test(the_dead_are_still_to_be_seen),
+        cmocka_unit_test(an_onlooker_sees_and_changes_nothing),
+        cmocka_unit_test(a_note_is_given_while_its_place_is_its_own),
+        cmocka_unit_test(what_is_no_block_is_not_looked_at),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
