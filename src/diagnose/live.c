@@ -233,6 +233,9 @@ static void sum_up(mh_live *live)
         facts->vantage = MH_VANTAGE_INSIDE;
     note(live, "looked into process %d for %.1f s: %zu batches", live->pid, seconds,
          facts->batch_count);
+    if (facts->batch_count == 0)
+        note(live,
+             "no batch was taken meanwhile: look longer, with --seconds, or see what it is at");
     for (size_t at = 0; mh_inside_note(live->inside, at, line, sizeof line); at++)
         note(live, "%s", line);
 }

@@ -47,8 +47,8 @@ typedef struct live_block {
     block_worker *workers;
     bool begun; /* a batch was taken since we look: the next one's time is known whole */
     uint64_t last_look_ns, last_take_ns;
-    uint64_t waited_ns; /* since last_take_ns */
-    uint64_t looks, ready;
+    uint64_t waited_ns;             /* since last_take_ns */
+    uint64_t looks, waiting, ready; /* ready: batches, summed over the looks */
     mh_batch_cost *batches;
     size_t batch_count, batch_room;
 } live_block;
@@ -250,8 +250,10 @@ static mh_status block_look(live_block *block, mh_error *err)
 {
     uint64_t now_ns = mh_clock_ns();
     size_t before = block->batch_count;
-    if (mh_control_consumer_waits(block->control))
+    if (mh_control_consumer_waits(block->control)) {
         block->waited_ns += now_ns - block->last_look_ns;
+        block->waiting++;
+    }
     block->last_look_ns = now_ns;
     block->looks++;
     for (uint32_t w = 0; w < block->worker_count; w++) {
@@ -411,6 +413,22 @@ static void steps_split(live_block *block, const mh_seen_process *main)
     }
 }
 
+/* To /proc a wait for the loader, or for a task, is a wait like any other; the block knows better.
+ */
+static void usage_correct(const live_block *block, mh_usage_sum *usage)
+{
+    uint64_t idle = 0, all = block->looks * block->worker_count;
+    for (uint32_t w = 0; w < block->worker_count; w++)
+        idle += block->workers[w].looks[MH_WORKER_IDLE];
+    if (block->looks == 0)
+        return;
+    usage->main_data = (double)block->waiting / (double)block->looks;
+    double idle_share = (double)idle / (double)all;
+    double blocked = usage->workers_blocked + usage->workers_idle - idle_share;
+    usage->workers_idle = idle_share;
+    usage->workers_blocked = blocked > 0 ? blocked : 0;
+}
+
 void mh_inside_sum(mh_inside *inside, const mh_outside *outside, mh_facts *facts)
 {
     live_block *block = busiest(inside);
@@ -423,6 +441,7 @@ void mh_inside_sum(mh_inside *inside, const mh_outside *outside, mh_facts *facts
             worker_split(block, w, process);
     }
     steps_split(block, &outside->main);
+    usage_correct(block, &facts->usage);
     facts->batches = block->batches;
     facts->batch_count = block->batch_count;
     facts->workers = (int)block->worker_count;

@@ -128,12 +128,20 @@ mh_status mh_outside_count(mh_outside *outside, const int *workers, size_t count
 
 /* Polls one pipe: as a queue of multiprocessing does, when it waits for something to be put in.
  * Where we may not see the arguments, any poll counts. */
-static bool waits_on_queue(const mh_thread_look *look)
+static bool polls_queue(const mh_thread_look *look)
 {
     return look->waiting == MH_WAITING_POLL && (look->poll_pipe || !look->arguments);
 }
 
-static mh_thread_look process_look(mh_seen_process *seen)
+/* The same for who takes batches: torch sends their memory after them through a local socket, and a
+ * worker busy with Python code is slow to answer. */
+static bool takes_from_queue(const mh_thread_look *look)
+{
+    return polls_queue(look) || look->waiting == MH_WAITING_LOCAL;
+}
+
+static mh_thread_look process_look(mh_seen_process *seen,
+                                   bool (*on_queue)(const mh_thread_look *look))
 {
     mh_thread_look look = mh_thread_look_at(seen->pid, seen->pid, "");
     if (look.waiting == MH_WAITING_GONE)
@@ -143,7 +151,7 @@ static mh_thread_look process_look(mh_seen_process *seen)
         seen->run++;
     else if (look.waiting == MH_WAITING_DISK)
         seen->disk++;
-    else if (waits_on_queue(&look))
+    else if (on_queue(&look))
         seen->queue++;
     else if (look.waiting == MH_WAITING_HIDDEN)
         seen->hidden++;
@@ -154,18 +162,18 @@ static mh_thread_look process_look(mh_seen_process *seen)
 
 void mh_outside_look(mh_outside *outside)
 {
-    mh_thread_look main = process_look(&outside->main);
+    mh_thread_look main = process_look(&outside->main, takes_from_queue);
     /* With pinned memory a thread stands between: the main thread waits for it by a lock, as it
      * does for much else, but for data only while that thread waits for the workers. */
     if (main.waiting == MH_WAITING_FUTEX && outside->pin_thread) {
         mh_thread_look pin = mh_thread_look_at(outside->main.pid, outside->pin_thread, "");
-        if (waits_on_queue(&pin)) {
+        if (takes_from_queue(&pin)) {
             outside->main.blocked--;
             outside->main.queue++;
         }
     }
     for (size_t at = 0; at < outside->worker_count; at++)
-        (void)process_look(&outside->workers[at]);
+        (void)process_look(&outside->workers[at], polls_queue);
 }
 
 /* --- sums --- */
@@ -326,6 +334,17 @@ static bool may_be_worker(int pid, int parent)
     return forked || command_has(pid, "spawn_main");
 }
 
+static bool has_torch(int pid)
+{
+    char path[64];
+    size_t length;
+    (void)snprintf(path, sizeof path, "/proc/%d/maps", pid);
+    char *maps = mh_file_read_text(path, &length);
+    bool has = maps && memmem(maps, length, "/libtorch", strlen("/libtorch"));
+    mh_free(maps);
+    return has;
+}
+
 int mh_trainer_of(int worker)
 {
     mh_process_stat stat;
@@ -355,7 +374,8 @@ mh_status mh_torch_workers(int **out, size_t *out_count, int pid, mh_error *err)
         if (mh_is_torch_worker(pids[at]) && mh_trainer_of(pids[at]) == pid)
             pids[kept++] = pids[at];
     /* nothing was overwritten where nothing was kept */
-    for (size_t at = 0, named = kept; at < count && named == 0; at++)
+    bool guess = kept == 0 && count > 0 && has_torch(pid);
+    for (size_t at = 0; at < count && guess; at++)
         if (may_be_worker(pids[at], pid) && mh_trainer_of(pids[at]) == pid)
             pids[kept++] = pids[at];
     *out = pids;

@@ -91,7 +91,7 @@ int mh_parse_wchan(const char *text, size_t length, mh_thread_look *out)
     } places[] = {
         {"poll_", MH_WAITING_POLL},       {"do_poll", MH_WAITING_POLL},
         {"do_sys_poll", MH_WAITING_POLL}, {"do_select", MH_WAITING_POLL},
-        {"futex_", MH_WAITING_FUTEX},
+        {"futex_", MH_WAITING_FUTEX},     {"unix_", MH_WAITING_LOCAL},
     };
     if (length == 0 || *text == '0')
         return 0;
@@ -134,7 +134,7 @@ static void look_asleep(mh_thread_look *look, int pid, int thread, const char *r
     char *text = thread_text(pid, thread, "syscall", root, &length);
     bool seen = text && mh_parse_syscall(text, length, look);
     mh_free(text);
-    if (seen) {
+    if (seen && look->waiting != MH_WAITING_OTHER) {
         look->poll_pipe = look->arguments && look->poll_fds == 1 && polls_pipe(look, pid);
         return;
     }

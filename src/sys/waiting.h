@@ -14,7 +14,8 @@ typedef enum mh_waiting {
     MH_WAITING_DISK,  /* uninterruptible sleep (state D) */
     MH_WAITING_POLL,  /* poll or select; see poll_ms */
     MH_WAITING_FUTEX, /* a lock, a condition, another thread */
-    MH_WAITING_OTHER, /* a timer, a socket, a pipe */
+    MH_WAITING_LOCAL, /* a local socket: another process of this machine */
+    MH_WAITING_OTHER, /* a timer, the network, a pipe */
     MH_WAITING_HIDDEN /* it sleeps, and we may not see in what */
 } mh_waiting;
 
@@ -39,7 +40,8 @@ int mh_thread_named(int pid, const char *name, const char *root);
  * arguments. 1 when it made sense, else 0 with *out untouched. */
 int mh_parse_syscall(const char *text, size_t length, mh_thread_look *out);
 
-/* proc/PID/task/TID/wchan: where in the kernel it sleeps, for those who may not see the call. */
+/* proc/PID/task/TID/wchan: where in the kernel it sleeps. It tells local sockets from others, and
+ * has to do where we may not see the call. */
 int mh_parse_wchan(const char *text, size_t length, mh_thread_look *out);
 
 #endif

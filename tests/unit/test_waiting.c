@@ -59,6 +59,7 @@ static void places_in_the_kernel_will_do(void **state)
     } cases[] = {{"poll_schedule_timeout.constprop.0", MH_WAITING_POLL},
                  {"do_sys_poll", MH_WAITING_POLL},
                  {"futex_do_wait", MH_WAITING_FUTEX},
+                 {"unix_stream_read_generic", MH_WAITING_LOCAL},
                  {"hrtimer_nanosleep", MH_WAITING_OTHER}};
     (void)state;
     for (size_t at = 0; at < sizeof cases / sizeof *cases; at++) {
@@ -108,6 +109,13 @@ static void polls_a_socket(void)
     poll_one(socket_ends[0]);
 }
 
+static void reads_a_local_socket(void)
+{
+    char byte;
+    for (;;)
+        (void)!read(socket_ends[0], &byte, 1);
+}
+
 static void works(void)
 {
     for (volatile uint64_t turn = 0;; turn++)
@@ -154,6 +162,8 @@ static void real_threads_are_seen(void **state)
     /* where the kernel lets us see arguments, a socket is not taken for a queue */
     assert_int_equal(look.poll_pipe, look.arguments);
     assert_false(look_at_child(polls_a_socket, MH_WAITING_POLL).poll_pipe);
+    assert_int_equal(look_at_child(reads_a_local_socket, MH_WAITING_LOCAL).waiting,
+                     MH_WAITING_LOCAL);
     for (int end = 0; end < 2; end++) {
         (void)close(pipe_ends[end]);
         (void)close(socket_ends[end]);
