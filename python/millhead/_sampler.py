@@ -106,7 +106,7 @@ class Sampler:
             if path not in self._trees:
                 header = _header_of(path)
                 if header is not None:  # else it is not written yet
-                    ours = header.get("boot") in (None, _boot_id())
+                    ours = header.get("boot") in (None, "", _boot_id())
                     self._trees[path] = _Tree(path, header["pid"], self._memory) if ours else None
         return [tree for tree in self._trees.values() if tree is not None and tree.alive]
 
