@@ -91,10 +91,10 @@ class Sampler:
         trees = self._find_trees()
         if not trees:
             return
-        walk = self._memory.due()
+        self._memory.begin()
         for tree in trees:
-            tree.sample(walk)
-        self._memory.walked(walk)
+            tree.sample()
+        self._memory.end()
         machine, gpus = _core.system(), _core.gpus()
         for tree in trees:
             tree.write("system", machine)
@@ -112,26 +112,41 @@ class Sampler:
 
 
 class _Memory:
-    """When to walk memory again: after a walk of c seconds not for c / MEMORY_BUDGET."""
+    """Shares of memory, walked as seldom as they are dear.
+
+    After a walk through all processes that took c seconds there is none for c / MEMORY_BUDGET. What
+    a process gained in between is taken from what it has resident.
+    """
 
     def __init__(self) -> None:
         self.last_s = 0.0  # of the walks of the last sample
         self._next = 0.0
+        self._walk = False
+        self._known: dict[tuple[int, int], tuple[int, int]] = {}  # PSS and RSS at the last walk
 
-    def due(self) -> bool:
+    def begin(self) -> None:
+        """Before a sample: whether this one walks."""
         self.last_s = 0.0
-        return time.monotonic() >= self._next
+        self._walk = time.monotonic() >= self._next
 
-    def usage(self, pid: int, walk: bool) -> Event:
-        event: Event = _core.usage(pid, False)
-        if walk:
+    def usage(self, pid: int) -> Event:
+        """What a process uses."""
+        event = _core.usage(pid, False)
+        process = (pid, event["started"])
+        if self._walk or process not in self._known:
             began = time.thread_time()
             event = _core.usage(pid, True)
             self.last_s += time.thread_time() - began
+            if "pss" in event:
+                self._known[process] = (event["pss"], event["rss"])
+        else:
+            pss, rss = self._known[process]
+            event["pss"] = max(0, pss + event["rss"] - rss)
         return event
 
-    def walked(self, walk: bool) -> None:
-        if walk:
+    def end(self) -> None:
+        """After a sample."""
+        if self._walk:
             self._next = time.monotonic() + self.last_s / MEMORY_BUDGET
 
 
@@ -148,16 +163,16 @@ class _Tree:
     def __del__(self) -> None:
         os.close(self._file)
 
-    def sample(self, walk: bool) -> None:
+    def sample(self) -> None:
         events = []
         try:
-            events.append({"role": "main", **self._memory.usage(self._pid, walk)})
+            events.append({"role": "main", **self._memory.usage(self._pid)})
         except FileNotFoundError:
             self.alive = False
             return
         for pid in _core.children(self._pid):
             try:
-                events.append({"role": "worker", **self._memory.usage(pid, walk)})
+                events.append({"role": "worker", **self._memory.usage(pid)})
             except FileNotFoundError:
                 continue  # it has just ended
         for event in events:

@@ -212,7 +212,7 @@ static void sum_up(mh_live *live)
     mh_facts *facts = &live->facts;
     char line[MH_VERDICT_LINE];
     *facts = (mh_facts){.vantage = MH_VANTAGE_OUTSIDE,
-                        .workers = (int)live->outside.worker_count,
+                        .workers = (int)live->outside.workers_most,
                         .prefetch = -1,
                         .batch_size = -1,
                         .in_order = -1,
@@ -223,7 +223,7 @@ static void sum_up(mh_live *live)
     double seconds = (double)facts->run_ns / 1e9;
     if (!live->inside) {
         note(live, "looked at process %d and %zu workers from outside for %.1f s", live->pid,
-             live->outside.worker_count, seconds);
+             live->outside.workers_most, seconds);
         if (live->outside.main.hidden)
             note(live, "what they wait for may not be seen: run as root, or watch it from inside");
         return;

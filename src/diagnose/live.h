@@ -33,8 +33,9 @@ typedef struct mh_seen_process {
 typedef struct mh_outside {
     mh_seen_process main;
     mh_seen_process *workers;
-    size_t worker_count, worker_room;
-    int pin_thread; /* torch's thread that pins memory; 0: none */
+    size_t worker_count, worker_room; /* all that were seen, those that ended too */
+    size_t workers_most;              /* at one time */
+    int pin_thread;                   /* torch's thread that pins memory; 0: none */
     uint64_t began_ns, ended_ns;
     mh_system_usage system_first, system_last;
     mh_busiest_disk disk;

@@ -107,6 +107,8 @@ static mh_seen_process *worker_of(mh_outside *outside, int pid)
 mh_status mh_outside_count(mh_outside *outside, const int *workers, size_t count, mh_error *err)
 {
     double memory = 0;
+    if (count > outside->workers_most)
+        outside->workers_most = count;
     for (size_t at = 0; at < count; at++) {
         mh_seen_process *worker = worker_of(outside, workers[at]);
         if (!worker)

@@ -79,7 +79,7 @@ def test_processes_and_the_machine_are_sampled_into_the_runs_file(tmp_path: Path
     for event in main + workers:
         assert set(event) >= {"t", "cpu", "delay", "rss", "read", "threads", "state"}
         assert "started" not in event
-    assert any(event.get("pss", 0) > 100_000 for event in main)
+    assert all(event["pss"] > 100_000 for event in main)
     system = _events(path, "system")
     assert system[-1]["busy"] > system[0]["busy"] > 0
     assert system[0]["cpus"] == os.cpu_count() and system[0]["available"] > 0
@@ -116,18 +116,32 @@ def test_what_runs_on_another_machine_is_not_sampled(tmp_path: Path) -> None:
 
 
 def test_memory_is_walked_seldom_where_that_is_dear(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
+    now, resident, walks = 100.0, 1000, 0
+
+    def usage(pid: int, pss: bool) -> dict[str, Any]:
+        nonlocal walks
+        walks += pss
+        share = {"pss": resident // 2} if pss else {}
+        return {"pid": pid, "started": 1, "rss": resident, **share}
+
+    def sample(cost: float, pid: int = 7) -> int:
+        memory.begin()
+        share: int = memory.usage(pid)["pss"]
+        memory.last_s = cost
+        memory.end()
+        return share
+
     monkeypatch.setattr(_sampler.time, "monotonic", lambda: now)
+    monkeypatch.setattr(_sampler._core, "usage", usage)
     memory = _sampler._Memory()
-    assert memory.due()
-    memory.last_s = 0.05
-    memory.walked(True)
+    assert sample(0.05) == 500 and walks == 1
     now += 0.05 / _sampler.MEMORY_BUDGET - 0.1
-    assert not memory.due()
+    resident = 1100
+    assert sample(0.0) == 600 and walks == 1  # as much more as is resident
+    assert sample(0.0, pid=8) == 550 and walks == 2  # a new one is walked at once
     now += 0.2
-    assert memory.due()
-    memory.walked(True)  # it cost nothing this time
-    assert memory.due()
+    assert sample(0.0) == 550 and walks == 3
+    assert sample(0.0) == 550 and walks == 4  # it cost nothing
 
 
 def test_delay_does_not_go_back_when_threads_end(tmp_path: Path) -> None:
