@@ -474,6 +474,12 @@ static PyMethodDef core_functions[] = {
     {"system", mh_core_system, METH_NOARGS, "What the machine has used, as an event `system`."},
     {"gpus", mh_core_gpus, METH_NOARGS, "What each GPU does, as an event `gpu`; [] without any."},
     {"children", mh_core_children, METH_O, "The pids of a process's children, theirs and so on."},
+    {"probe_start", mh_probe_start, METH_NOARGS,
+     "Begin to probe the main thread, which must be the caller's; False where it cannot be."},
+    {"probe_stop", mh_probe_stop, METH_NOARGS, "End probing; also at the interpreter's end."},
+    {"probe_take", mh_probe_take, METH_NOARGS,
+     "(probes, native) since the last call: how often it was looked, and it was in native code."},
+    {"probe_answer", mh_probe_answer, METH_VARARGS, "The handler of the probe's signal."},
     {"arm_point", core_arm_point, METH_VARARGS,
      "For tests: raise a signal where a queue entry changes its state, 'NAME:NTH:SIGNAL'."},
     {NULL, NULL, 0, NULL},
@@ -520,8 +526,10 @@ static int core_exec(PyObject *self)
     module->station_type = add_type(self, &mh_station_spec);
     module->chain_type = add_type(self, &mh_chain_spec);
     module->order_type = add_type(self, &mh_order_spec);
+    module->clock_type = add_type(self, &mh_clock_spec);
     return module->pool_type && module->meter_type && module->channel_type &&
-                   module->station_type && module->chain_type && module->order_type
+                   module->station_type && module->chain_type && module->order_type &&
+                   module->clock_type
                ? 0
                : -1;
 }
@@ -536,6 +544,7 @@ static int core_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(module->station_type);
     Py_VISIT(module->chain_type);
     Py_VISIT(module->order_type);
+    Py_VISIT(module->clock_type);
     Py_VISIT(module->tensor_type);
     Py_VISIT(module->array_type);
     Py_VISIT(module->scalar_types);
@@ -558,6 +567,7 @@ static int core_clear(PyObject *self)
     Py_CLEAR(module->station_type);
     Py_CLEAR(module->chain_type);
     Py_CLEAR(module->order_type);
+    Py_CLEAR(module->clock_type);
     Py_CLEAR(module->tensor_type);
     Py_CLEAR(module->array_type);
     Py_CLEAR(module->scalar_types);

@@ -37,6 +37,7 @@ typedef struct mh_module {
     PyTypeObject *station_type;
     PyTypeObject *chain_type;
     PyTypeObject *order_type;
+    PyTypeObject *clock_type;
     /* Set by bind_torch, NULL before. */
     PyTypeObject *tensor_type;
     PyTypeObject *array_type; /* numpy.ndarray, or None without numpy */
@@ -71,9 +72,21 @@ extern PyType_Spec mh_channel_spec;
 extern PyType_Spec mh_station_spec;
 extern PyType_Spec mh_chain_spec;
 extern PyType_Spec mh_order_spec;
+extern PyType_Spec mh_clock_spec;
 
 /* --- _core.c --- */
 mh_pool *mh_pool_of(PyObject *pool); /* the pool behind a Pool object */
+
+/* --- _clock.c --- */
+/* A number that is another one in a forked child: what was opened before is the parent's. Counted
+ * from the first call. */
+unsigned mh_forks(void);
+
+/* --- _probe.c: functions of the module --- */
+PyObject *mh_probe_start(PyObject *self, PyObject *unused);
+PyObject *mh_probe_stop(PyObject *self, PyObject *unused);
+PyObject *mh_probe_take(PyObject *self, PyObject *unused);
+PyObject *mh_probe_answer(PyObject *self, PyObject *arguments);
 
 /* --- _meter.c --- */
 typedef struct mh_slow_sample {
