@@ -7,7 +7,16 @@ The drop-in for PyTorch is in :mod:`millhead.torch`::
 
 import sys
 
-__all__ = ["Advice", "Error", "__version__"]
+TYPE_CHECKING = False  # importing typing would slow down every Python that `millhead run` starts
+if TYPE_CHECKING:
+    from typing import Any
+
+    from millhead._watch import watch
+
+__all__ = ["Advice", "Error", "__version__", "watch"]
+
+#: Public names that are looked up when they are asked for, and where.
+_LAZY = {"watch": "millhead._watch"}
 
 #: The advice where there is no C core and torch's own iterators serve; None: there is one.
 _no_core: str | None = None
@@ -34,3 +43,14 @@ except ImportError as error:
 
 class Advice(UserWarning):
     """What millhead noticed and what to do about it; given once per cause and process."""
+
+
+def __getattr__(name: str) -> "Any":
+    if name not in _LAZY:
+        raise AttributeError(f"module 'millhead' has no attribute {name!r}")
+    if _no_core is not None:
+        raise AttributeError(f"millhead.{name} needs the C core: {_no_core}")
+    from importlib import import_module
+
+    found = globals()[name] = getattr(import_module(_LAZY[name]), name)
+    return found

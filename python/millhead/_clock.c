@@ -1,8 +1,8 @@
 /* _clock.c - what a thread's time was spent on: a CPU, waiting for one, reading from storage
  * SPDX-License-Identifier: Apache-2.0
  *
- * The kernel tells the time a thread waited for a CPU only through /proc. Opening that file costs more
- * than reading it, so a Clock keeps it open, for the thread that read last.
+ * The kernel tells the time a thread waited for a CPU only through /proc. Opening that file costs
+ * more than reading it, so a Clock keeps it open, for the thread that read last.
  */
 #include "_module.h"
 #include "sys/clock.h"
@@ -143,7 +143,8 @@ static void clock_dealloc(PyObject *self)
 
 static PyMethodDef clock_methods[] = {
     {"read", clock_read, METH_NOARGS,
-     "(now, cpu, delay): CLOCK_MONOTONIC, and what the calling thread has spent on a CPU and waiting "
+     "(now, cpu, delay): CLOCK_MONOTONIC, and what the calling thread has spent on a CPU and "
+     "waiting "
      "for one, in ns; delay -1: the kernel does not tell."},
     {"storage", clock_storage, METH_NOARGS,
      "Bytes this process has read from storage; -1: the kernel does not tell."},

@@ -1,9 +1,10 @@
 /* _probe.c - is it Python code that keeps the main thread busy, or native code?
  * SPDX-License-Identifier: Apache-2.0
  *
- * After every few milliseconds of CPU time of the main thread a timer sends it a signal. Python calls
- * the handler of a signal between two instructions of Python code; the CPU time spent until then tells
- * what the thread was in: Python code comes to it within microseconds, a decoder when it is done.
+ * After every few milliseconds of CPU time of the main thread a timer sends it a signal. Python
+ * calls the handler of a signal between two instructions of Python code; the CPU time spent until
+ * then tells what the thread was in: Python code comes to it within microseconds, a decoder when it
+ * is done.
  *
  * A timer of CPU time fires only while the thread runs, so it wakes nobody, and what is blocked or
  * waits for a CPU is not counted. There is one main thread, so there is one probe.
@@ -90,10 +91,9 @@ static int set_pythons_handler(PyObject *module)
     if (answer && before && unused) {
         int free = PyObject_RichCompareBool(before, unused, Py_EQ);
         int ours = PyObject_RichCompareBool(before, answer, Py_EQ);
-        PyObject *set =
-            free > 0 || ours > 0
-                ? PyObject_CallMethod(signals, "signal", "iO", PROBE_SIGNAL, answer)
-                : NULL;
+        PyObject *set = free > 0 || ours > 0
+                            ? PyObject_CallMethod(signals, "signal", "iO", PROBE_SIGNAL, answer)
+                            : NULL;
         done = set != NULL;
         Py_XDECREF(set);
     }
@@ -173,8 +173,8 @@ PyObject *mh_probe_take(PyObject *self, PyObject *unused)
 {
     (void)self;
     (void)unused;
-    PyObject *counts = Py_BuildValue("(KK)", (unsigned long long)probe.probes,
-                                     (unsigned long long)probe.native);
+    PyObject *counts =
+        Py_BuildValue("(KK)", (unsigned long long)probe.probes, (unsigned long long)probe.native);
     probe.probes = probe.native = 0;
     return counts;
 }

@@ -52,6 +52,7 @@ def main(arguments: list[str]) -> int:
     paths = os.environ.get("PYTHONPATH")
     if startup not in (paths or "").split(os.pathsep):
         os.environ["PYTHONPATH"] = f"{startup}{os.pathsep}{paths}" if paths else startup
+    os.environ["MILLHEAD_RUN"] = "1"  # also where MILLHEAD_WATCH asks only to watch
     os.execv(sys.executable, [sys.executable, *_interpreter_options(), *arguments])
 
 

@@ -1,5 +1,8 @@
 """Runs first in every Python that `millhead run` starts: once torch is imported, its loaders are ours.
 
+And in those that `millhead doctor -- COMMAND` starts: MILLHEAD_WATCH names a directory, and all loaders
+are watched into it. They are left torch's then, unless `millhead run` says otherwise (MILLHEAD_RUN).
+
 `millhead run` puts this directory at the head of PYTHONPATH, where the interpreter looks for a
 module of this name. That reaches every process a script starts: ranks, spawned workers, launchers.
 Torch itself is not imported here: a script may set variables before it does so. A Python that has
@@ -24,7 +27,11 @@ def _install(_: object) -> None:
     try:
         import millhead.torch
 
-        millhead.torch.install()
+        watched = os.environ.get("MILLHEAD_WATCH")
+        if not watched or os.environ.get("MILLHEAD_RUN"):
+            millhead.torch.install()
+        if watched:
+            millhead.torch.watch_all(watched)
     except Exception as error:  # noqa: BLE001 - the script's import of torch must not fail
         why = " ".join(f"{type(error).__name__}: {error}".split())
         print(

@@ -37,6 +37,7 @@ StatefulDataLoader = DataLoader
 
 if _native.why_not is None:
     from millhead.torch import _bind as _bind  # makes torch known to the C core
+    from millhead.torch._watch import unwatch_all, watch_all
 
 __all__ = [
     "BatchSampler",
@@ -62,4 +63,6 @@ __all__ = [
     "random_split",
     "stats",
     "uninstall",
+    "unwatch_all",
+    "watch_all",
 ]

@@ -90,10 +90,10 @@ class SampleWorker(BatchWorker):
 
     def fetch_some(self, numbers: list[Any], first: int, samples: list[Any]) -> None:
         """Append samples to a list, each drawing from generators of its own."""
-        stride = self.plan.stride
+        stride, dataset = self.plan.stride, self.source(self.dataset)
         for offset, number in enumerate(numbers, first):
             self.generators.seed(sample_key(self.key, self.position + stride * offset))
-            self.station.fetch_more(self.dataset, [number], offset, samples)
+            self.station.fetch_more(dataset, [number], offset, samples)
 
     def send_faults(self, faults: Faults, kept: int) -> None:
         error = faults.error

@@ -283,6 +283,10 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
                 return _core.gather(dataset, numbers)
         return NotImplemented
 
+    def _source(self, samples: Any) -> Any:
+        """What is asked for samples: a dataset or an iterator, or what stands for it."""
+        return samples
+
     def _fetch(self, index: Any) -> Any:
         if self._stream is not None:
             return self._fetch_from_stream(index)
@@ -294,9 +298,9 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         numbers = as_list(index) if self._auto_collation else [index]
         try:
             if not self._auto_collation:
-                return self._dataset[index]
+                return self._source(self._dataset)[index]
             dataset, inner = within(self._dataset, numbers)
-            _core.fetch(dataset, inner, samples, self._stats.meter)
+            _core.fetch(self._source(dataset), inner, samples, self._stats.meter)
         except Exception as error:
             self._note_sample(error, numbers[len(samples) :])
             raise
@@ -316,7 +320,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         return samples if self._auto_collation else samples[0]
 
     def _fetch_some(self, numbers: list[Any], first: int, samples: list[Any]) -> None:
-        _core.fetch(self._dataset, numbers, samples, self._stats.meter)
+        _core.fetch(self._source(self._dataset), numbers, samples, self._stats.meter)
 
     def _fetch_from_stream(self, index: Any) -> Any:
         stream = self._stream
@@ -335,7 +339,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
     def _draw(self, iterator: Any, first: int, count: int) -> list[Any]:
         samples: list[Any] = []
         try:
-            _core.draw(iterator, first, count, samples, self._stats.meter)
+            _core.draw(self._source(iterator), first, count, samples, self._stats.meter)
         except Exception:
             assert self._stream is not None
             self._stream.raised(len(samples))

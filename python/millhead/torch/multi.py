@@ -29,6 +29,7 @@ from millhead.torch._pin import Pinner, Taken
 from millhead.torch._start import start_workers
 from millhead.torch._stats import SAY_AFTER_S, EpochLine, advise
 from millhead.torch._template import reap_retired
+from millhead.torch._watched_workers import unwrapped, watched_plans
 from millhead.torch._workers import Descriptor, Worker, describe_exit, end_all, hint_for_exit
 from millhead.torch.fetch import length
 from millhead.torch.iterator import Profiled, advise_to_hook
@@ -106,7 +107,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             raise AssertionError(
                 "prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter"
             )
-        self._worker_init_fn = loader.worker_init_fn
+        self._worker_init_fn, self._watch_plan = unwrapped(loader.worker_init_fn)
         self._stats = keeper._stats
         assert keeper._engine is not None
         self._engine = keeper._engine
@@ -185,6 +186,8 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             self._caps = _threads.decide(self._worker_threads)
             plans = [self._plan(number, trainer, affinity) for number in range(self._num_workers)]
             self._restore(plans)
+            if self._watch_plan is not None:
+                plans = watched_plans(plans, self._watch_plan)
             self._threads_at_start = len(os.listdir("/proc/self/task"))
             self._stats.start, started = start_workers(
                 self._engine, loader.multiprocessing_context, job, plans, self._timeout

@@ -118,10 +118,10 @@ class SampleSingleIter(SingleIter):
         return samples
 
     def _fetch_some(self, numbers: list[Any], first: int, samples: list[Any]) -> None:
-        course, meter = self._course, self._stats.meter
+        course, meter, dataset = self._course, self._stats.meter, self._source(self._dataset)
         for offset, number in enumerate(numbers, first):
             self._generators.seed(sample_key(course.key, self._first + course.ranks * offset))
-            _core.fetch(self._dataset, [number], samples, meter)
+            _core.fetch(dataset, [number], samples, meter)
 
 
 @dataclass

@@ -28,6 +28,7 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 
 from millhead import _core
+from millhead._fetches import FetchPlan
 from millhead.torch import _general, _native_pools, _threads
 from millhead.torch._faults import Tolerance
 from millhead.torch._moment import Moment
@@ -76,6 +77,8 @@ class WorkerPlan:
     restore: Restore | None = None
     #: How the worker came to be, in the words of ``stats()["start"]``; told when it is started.
     start: str = ""
+    #: Where the role of a watched worker writes its events.
+    watch: FetchPlan | None = None
 
     @property
     def trainer(self) -> Descriptor:
@@ -173,11 +176,15 @@ class BatchWorker:
 
     def draw(self, iterator: Any, first: int, count: int) -> list[Any]:
         try:
-            return self.station.draw(iterator, count)
+            return self.station.draw(self.source(iterator), count)
         except Exception:
             assert self.stream is not None
             self.stream.raised(self.station.offset())
             raise
+
+    def source(self, samples: Any) -> Any:
+        """What is asked for samples: a dataset or an iterator, or what stands for it."""
+        return samples
 
     def fetch(self, index: Any) -> Any:
         if self.stream is not None:
@@ -192,7 +199,7 @@ class BatchWorker:
         if not self.plan.auto_collation:
             self.numbers = [index]
             self.stage = "sample"
-            return self.dataset[index]
+            return self.source(self.dataset)[index]
         self.stage = "fetching"
         if fetches_together(self.dataset):
             self.numbers = index if hasattr(index, "__len__") else []
@@ -202,7 +209,7 @@ class BatchWorker:
         self.numbers = as_list(index)
         dataset, numbers = within(self.dataset, self.numbers)
         self.stage = "sample"
-        return self.station.fetch(dataset, numbers)
+        return self.station.fetch(self.source(dataset), numbers)
 
     def skip_batches(self, index: Any) -> None:
         """Draw again what was consumed of a stream that cannot be told where to begin."""
@@ -241,7 +248,7 @@ class BatchWorker:
         return samples if self.plan.auto_collation else samples[0]
 
     def fetch_some(self, numbers: list[Any], first: int, samples: list[Any]) -> None:
-        self.station.fetch_more(self.dataset, numbers, first, samples)
+        self.station.fetch_more(self.source(self.dataset), numbers, first, samples)
 
     def gather(self, index: Any) -> Any:
         """Rows of what is in memory already: None when they are sent, else the batch or

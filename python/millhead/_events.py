@@ -1,0 +1,336 @@
+"""Writing events: lines that never mix, whichever processes write them (docs/events.md).
+
+Nothing here raises into the loop that is watched. What cannot be written is said once and counted.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import socket
+import sys
+import time
+import warnings
+import weakref
+from pathlib import Path
+from typing import Any
+
+from millhead import Advice
+
+SCHEMA, VERSION = "millhead-events", 1
+
+#: A line's most bytes with its newline, and a write's: the kernel keeps such a one together.
+LINE_BYTES, WRITE_BYTES = 4000, 65536
+#: Where a log stops growing, on a disk and in memory.
+DISK_LIMIT, MEMORY_LIMIT = 2 << 30, 64 << 20
+#: So often the size is looked at.
+_LOOK_EVERY = 256
+
+
+def quoted(text: str, limit: int = 1000) -> str:
+    """A string as JSON, cut where it is long; no more bytes than six times ``limit``."""
+    return json.dumps(text if len(text) <= limit else text[: limit - 3] + "...")
+
+
+def _value(value: Any, limit: int) -> str:
+    if isinstance(value, str):
+        return quoted(value, limit)
+    # json has no infinities; what is no number is told in words
+    if isinstance(value, float) and not -1e308 <= value <= 1e308:
+        return "null"
+    return json.dumps(value, default=lambda other: str(other)[:limit])
+
+
+def line(event: str, t: int | None = None, **fields: Any) -> str:
+    """An event as a line; ``t`` None: now. Keys that are None are left out."""
+    t = time.monotonic_ns() if t is None else t
+    limit = 500
+    while True:
+        parts = [f'"{key}":{_value(v, limit)}' for key, v in fields.items() if v is not None]
+        text = ",".join([f'{{"event":{quoted(event, 64)},"t":{t}', *parts]) + "}\n"
+        if len(text) <= LINE_BYTES:
+            return text
+        if limit < 16:  # many keys rather than long strings
+            return f'{{"event":{quoted(event, 64)},"t":{t},"cut":true}}\n'
+        limit //= 4
+
+
+def rank_and_world() -> tuple[int, int]:
+    """This process's number among those that train together, and how many they are."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank()), int(distributed.get_world_size())
+    try:
+        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    except ValueError:
+        return 0, 1
+
+
+def ranked(name: str, rank: int) -> str:
+    """The name of a rank's file: ``events.jsonl`` is rank 0's, ``events.rank3.jsonl`` rank 3's."""
+    stem, dot, suffix = name.rpartition(".")
+    return name if rank == 0 else f"{stem}.rank{rank}{dot}{suffix}"
+
+
+def header() -> str:
+    """The first line of a file."""
+    from millhead import _environment  # not in every import of millhead.torch
+
+    rank, world = rank_and_world()
+    return line(
+        "header",
+        schema=SCHEMA,
+        version=VERSION,
+        unix=time.time(),
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        rank=rank,
+        world=world,
+        boot=_environment.boot_id(),
+    )
+
+
+class EventLog:
+    """A file of events that any number of processes append to.
+
+    ``where``: the file, a directory for ``events.jsonl`` (or this rank's), or None for memory that
+    only this process and those it starts can reach, by :attr:`path`. The file is opened, and made
+    with its header where it is not there, when the first event is written.
+
+        >>> log = EventLog(None)
+        >>> log.event("phase", name="forward", ns=1200, step=0)
+        >>> len(open(log.path).readlines())
+        2
+        >>> log.close()
+    """
+
+    def __init__(self, where: str | os.PathLike[str] | None, limit: int | None = None) -> None:
+        self._memory = -1
+        if where is None:
+            self._memory = os.memfd_create("millhead-events", os.MFD_CLOEXEC)
+            where = f"/proc/{os.getpid()}/fd/{self._memory}"
+            limit = limit or MEMORY_LIMIT
+            os.write(self._memory, header().encode())
+        elif os.path.isdir(where):
+            where = os.path.join(where, ranked("events.jsonl", rank_and_world()[0]))
+        self.path = os.path.abspath(where)
+        #: Lines that could not be written.
+        self.lost = 0
+        #: Whether this process made the file.
+        self.made = self._memory >= 0
+        self._limit = limit or DISK_LIMIT
+        self._writes = 0
+        self._fd = -1
+        self._pid = 0
+        self._closed = self._broken = False
+
+    def event(self, event: str, t: int | None = None, **fields: Any) -> None:
+        """Write one event; ``t`` None: it is now."""
+        self.write(line(event, t, **fields))
+
+    def write(self, lines: str) -> None:
+        """Write whole lines, as one where they are not very many."""
+        if not self.touch():
+            self.lost += lines.count("\n")
+            return
+        data = lines.encode()
+        try:
+            self._writes += 1
+            if self._writes % _LOOK_EVERY == 0 and os.fstat(self._fd).st_size > self._limit:
+                raise OSError(f"it has {self._limit >> 20} MiB already")
+            for piece in _pieces(data):
+                self._write(piece)
+        except OSError as error:
+            self._give_up(error, data.count(b"\n"))
+
+    def touch(self) -> bool:
+        """Open the file, which makes it where it is not there; False where it cannot be written."""
+        if self._fd >= 0 and self._pid == os.getpid():
+            return True
+        if self._closed or self._broken:
+            return False
+        try:
+            self._open()
+        except OSError as error:
+            self._give_up(error, 0)
+        return not self._broken
+
+    def _write(self, piece: bytes) -> None:
+        written = os.write(self._fd, piece)
+        if written < len(piece):  # the disk is full: end the line, so that the next one is whole
+            with contextlib.suppress(OSError):
+                os.write(self._fd, b"\n")
+            raise OSError("the disk is full")
+
+    def _open(self) -> None:
+        # After a fork the number may be another file's by now: it is forgotten, not closed.
+        self._fd = -1
+        if self._memory < 0:
+            self.made = _make(self.path, header()) or self.made
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._pid = os.getpid()
+
+    def _give_up(self, error: OSError, lines: int) -> None:
+        self._broken = True
+        self.lost += lines
+        if self._fd >= 0 and self._pid == os.getpid():
+            os.close(self._fd)
+        self._fd = -1
+        why = error.strerror or str(error)
+        with contextlib.suppress(Advice):  # where warnings are errors, the loop matters more
+            warnings.warn(
+                f"millhead: events are lost from here on: {why} ({self.path}): give another "
+                "directory",
+                Advice,
+                stacklevel=4,
+            )
+
+    def close(self) -> None:
+        """Close the file. Later events are dropped."""
+        if self._closed:
+            return
+        self._closed = True
+        for fd in (self._fd, self._memory) if self._pid == os.getpid() else (self._memory,):
+            if fd >= 0:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+        self._fd = self._memory = -1
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self.close()
+
+
+def _pieces(data: bytes) -> list[bytes]:
+    """Whole lines together, at most :data:`WRITE_BYTES` of them."""
+    pieces = []
+    while len(data) > WRITE_BYTES:
+        end = data.rfind(b"\n", 0, WRITE_BYTES) + 1
+        pieces.append(data[:end])
+        data = data[end:]
+    return [*pieces, data]
+
+
+def _make(path: str, first_line: str) -> bool:
+    """Make the file with its first line in it; False where it is there already.
+
+    It gets its name when the line is in: nobody else's can come before.
+    """
+    if os.path.exists(path):
+        return False
+    unnamed = f"{path}.{os.getpid()}.new"
+    fd = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(fd, first_line.encode())
+        os.link(unnamed, path)
+    except FileExistsError:
+        return False
+    except PermissionError:  # a file system without hard links
+        os.rename(unnamed, path)
+        return True
+    finally:
+        os.close(fd)
+        with contextlib.suppress(OSError):
+            os.unlink(unnamed)
+    return True
+
+
+class Run:
+    """A run's directory: ``run.json``, the events of this rank, ``summary.csv`` (docs/events.md).
+
+    ``directory`` None: the events are kept in memory, the rest is not written. ``fresh``: where the
+    directory holds the events of a process that has ended, they are put aside.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None,
+        configuration: dict[str, Any] | None = None,
+        fresh: bool = False,
+    ) -> None:
+        self.directory = None if directory is None else Path(directory).absolute()
+        self.configuration = configuration or {}
+        self.rank = rank_and_world()[0]
+        self._pid = os.getpid()
+        self._began = time.monotonic_ns()
+        self._described = False
+        if self.directory is not None:
+            with contextlib.suppress(OSError):  # the first event says why it cannot be written
+                self.directory.mkdir(parents=True, exist_ok=True)
+            where = self.directory / ranked("events.jsonl", self.rank)
+            if fresh:
+                with contextlib.suppress(OSError):
+                    _put_aside(where)
+            self.log = EventLog(where)
+        else:
+            self.log = EventLog(None)
+        _runs.add(self)
+
+    @property
+    def path(self) -> str:
+        """What a reader is given."""
+        return self.log.path if self.directory is None else str(self.directory)
+
+    def describe(self) -> None:
+        """Write ``run.json``, once."""
+        if self._described or self.directory is None or self.rank != 0:
+            return
+        self._described = True
+        from millhead import _environment
+
+        environment = _environment.environment()
+        described = {
+            "schema": "millhead-run",
+            "version": VERSION,
+            "argv": environment.pop("argv"),
+            "configuration": self.configuration,
+            "environment": environment,
+        }
+        text = json.dumps(described, indent=2, default=str) + "\n"
+        with contextlib.suppress(OSError):  # the log says it
+            _make(str(self.directory / "run.json"), text)
+
+    def summarize(self, text: str) -> None:
+        """Write ``summary.csv``."""
+        if self.directory is not None:
+            with contextlib.suppress(OSError):
+                (self.directory / ranked("summary.csv", self.rank)).write_text(text)
+
+    def close(self) -> None:
+        """The end of this process's part."""
+        if self._pid == os.getpid() and self.log.made:
+            now = time.monotonic_ns()
+            self.log.event("end", now, ns=now - self._began)
+        self.log.close()
+        _runs.discard(self)
+
+
+def _put_aside(path: Path) -> None:
+    """Give the events of an earlier run another name: they are not this one's."""
+    from millhead import _environment
+
+    try:
+        with path.open("rb") as file:
+            first = json.loads(file.readline(LINE_BYTES))
+        pid, boot = int(first["pid"]), first["boot"]
+    except FileNotFoundError:
+        return
+    except (ValueError, KeyError, TypeError):
+        pid, boot = 0, None
+    if pid == os.getpid() or (boot == _environment.boot_id() and os.path.exists(f"/proc/{pid}")):
+        return
+    number = 1
+    while path.with_name(f"{path.name}.{number}").exists():
+        number += 1
+    path.rename(path.with_name(f"{path.name}.{number}"))
+
+
+_runs: weakref.WeakSet[Run] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    for run in list(_runs):
+        run.close()

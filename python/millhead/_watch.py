@@ -1,0 +1,540 @@
+"""``millhead.watch``: what a loop waits for, whatever it iterates over.
+
+The consumer's side: how long each batch was waited for and worked on. What happens inside the workers
+of a torch loader is timed in :mod:`millhead._fetches`, and joined to it by worker and number.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import csv
+import io
+import json
+import os
+import sys
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import millhead
+from millhead import _core
+from millhead._events import Run, line
+from millhead._fetches import times
+
+T = TypeVar("T")
+
+#: How often the process and the machine are looked at, and the most of a CPU that memory may take.
+SAMPLE_NS, MEMORY_BUDGET = 1_000_000_000, 0.005
+
+COLUMNS = [
+    "loader",
+    "epoch",
+    "batches",
+    "samples",
+    "seconds",
+    "setup_s",
+    "first_batch_s",
+    "wait_s",
+    "wait_mean_s",
+    "wait_p50_s",
+    "wait_p99_s",
+    "wait_max_s",
+    "step_s",
+    "wait_share",
+    "complete",
+]
+
+
+class Recording:
+    """The events of a run and the loaders in it, in this process."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.log = run.log
+        self.rows: list[dict[str, Any]] = []
+        self.live: weakref.WeakSet[Epoch] = weakref.WeakSet()
+        self._next_sample = 0
+        self._next_walk = 0.0
+        self._sampled = _SAMPLED_OUTSIDE not in os.environ
+        self._pid = os.getpid()
+        self._closed = False
+        _recordings_live.add(self)
+
+    def number(self) -> int:
+        """A number that no other loader of these events has, in whichever process."""
+        count = _numbers.get(self.log.path, 0)
+        _numbers[self.log.path] = count + 1
+        return count if self.log.made else os.getpid() * 1000 + count
+
+    def sample(self, now: int) -> None:
+        """Look at this process and its workers, about once a second, where nobody else does."""
+        if not self._sampled or now < self._next_sample:
+            return
+        self._next_sample = now + SAMPLE_NS
+        usage, system = getattr(_core, "usage", None), getattr(_core, "system", None)
+        children = getattr(_core, "children", None)
+        if usage is None or system is None or children is None:
+            self._sampled = False
+            return
+        walk = now >= self._next_walk
+        began = time.thread_time()
+        text = ""
+        for pid in (os.getpid(), *children(os.getpid())):
+            with contextlib.suppress(OSError):  # it has just ended
+                role = "main" if pid == os.getpid() else "worker"
+                told = {key: v for key, v in usage(pid, walk).items() if key != "started"}
+                text += line("usage", **({"role": role} | told))
+        self.log.write(text + line("system", **system()))
+        if walk:  # the kernel walks all pages of a process to tell its share of memory
+            self._next_walk = now + (time.thread_time() - began) * 1e9 / MEMORY_BUDGET
+
+    def close(self) -> None:
+        """Write the summary and the end."""
+        if self._closed or self._pid != os.getpid():
+            return
+        self._closed = True
+        for epoch in list(self.live):
+            epoch.end(complete=False)
+        if self.rows:
+            text = io.StringIO()
+            writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows([*self.rows, _whole(self.rows)])
+            self.run.summarize(text.getvalue())
+        self.run.close()
+        _recordings_live.discard(self)
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self.close()
+
+
+_SAMPLED_OUTSIDE = "MILLHEAD_SAMPLED"
+_numbers: dict[str, int] = {}
+_recordings: weakref.WeakValueDictionary[str, Recording] = weakref.WeakValueDictionary()
+_recordings_live: weakref.WeakSet[Recording] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    for recording in list(_recordings_live):
+        recording.close()
+
+
+def recording_of(run: str | os.PathLike[str] | None, fresh: bool = True) -> Recording:
+    """The one that writes into this directory; None: a new one, in memory."""
+    if run is None:
+        return Recording(Run(None))
+    path = str(Path(run).absolute())
+    found = _recordings.get(path)
+    if found is None or found._pid != os.getpid():
+        found = _recordings[path] = Recording(Run(path, fresh=fresh))
+    return found
+
+
+def _whole(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last line of a summary. Quantiles do not add up: those of the whole are in the events."""
+    total = {key: sum(row[key] for row in rows) for key in ("batches", "samples", "seconds")}
+    total |= {key: sum(row[key] for row in rows) for key in ("setup_s", "wait_s", "step_s")}
+    waits = total["batches"] - sum(1 for row in rows if row["first_batch_s"] != "")
+    first = [row["first_batch_s"] for row in rows if row["first_batch_s"] != ""]
+    return {
+        "loader": "all",
+        "epoch": "all",
+        **{key: round(value, 6) for key, value in total.items()},
+        "first_batch_s": first[0] if first else "",
+        "wait_mean_s": round(total["wait_s"] / waits, 6) if waits > 0 else "",
+        "wait_max_s": max((row["wait_max_s"] for row in rows), default=""),
+        "wait_share": _share(total["wait_s"], total["step_s"]),
+    }
+
+
+def _share(wait: float, step: float) -> float:
+    return round(wait / (wait + step), 6) if wait + step > 0 else 0.0
+
+
+class LoaderWatch:
+    """What is kept about one loader, over all its epochs."""
+
+    def __init__(self, recording: Recording, name: str | None, hooks: Any = None) -> None:
+        self.recording = recording
+        self.log = recording.log
+        self.name = name
+        self.hooks = hooks
+        self.number = -1
+        self.epochs = self.batches = self.samples = 0
+        self.setup_ns = self.wait_ns = self.step_ns = 0
+        self.first_batch_ns: int | None = None
+        self.meter = _core.Meter()  # every wait but the first
+        self._described = False
+        self.train_ns = -1  # of the step under way; -1: not known
+
+    def begin(self) -> None:
+        """Before the first iterator is made."""
+        if self.number < 0:
+            self.log.touch()  # now it is known who made the file
+            self.number = self.recording.number()
+
+    def describe(self, **settings: Any) -> None:
+        """The loader's line, once."""
+        if not self._described:
+            self._described = True
+            self.log.event(
+                "loader", loader=self.number, name=self.name, **settings, cpus=_core.cpus()
+            )
+            self.recording.run.describe()
+
+    def stats(self) -> dict[str, Any]:
+        """The numbers of ``watched.stats()``."""
+        waits = self.meter.wait_ms()
+        count = int(waits["count"])
+        return {
+            "epochs": self.epochs,
+            "batches": self.batches,
+            "samples": self.samples,
+            "setup_s": self.setup_ns / 1e9,
+            "first_batch_s": None if self.first_batch_ns is None else self.first_batch_ns / 1e9,
+            "wait_s": {
+                "count": count,
+                **{key: waits[key] / 1e3 for key in ("mean", "p50", "p99", "max", "total")},
+            },
+            "step_s": {"total": self.step_ns / 1e9},
+            "wait_share": _share(self.wait_ns / 1e9, self.step_ns / 1e9),
+            "events_lost": self.log.lost,
+        }
+
+
+class Epoch:
+    """One iterator's time: asked, got, asked again, until it ends."""
+
+    def __init__(self, watch: LoaderWatch) -> None:
+        self.watch = watch
+        self.number = watch.epochs
+        self.batch = -1  # the last one that came
+        self.samples = 0
+        self._meter = _core.Meter()
+        self._wait_ns = self._step_ns = self._setup_ns = 0
+        self._first_ns: int | None = None
+        self._clock = _core.Clock()
+        self._ended = False
+        self._step = ""  # its line, written with the next wait's
+        self._at = self._began = self._clock.read()
+        watch.epochs += 1
+        watch.recording.live.add(self)
+
+    def ready(self) -> None:
+        """The iterator is made."""
+        began, now = self._began, self._clock.read()
+        self._setup_ns = now[0] - began[0]
+        self.watch.setup_ns += self._setup_ns
+        self.watch.log.write(
+            f'{{"event":"setup","t":{began[0]},"ns":{self._setup_ns},"cpu":{now[1] - began[1]}'
+            f"{self._place()}}}\n"
+        )
+        self._at = now
+
+    def ask(self) -> None:
+        """The loop asks for a batch; the one before is worked off."""
+        now = self._clock.read()
+        watch = self.watch
+        if self.batch >= 0:
+            began = self._at
+            ns = now[0] - began[0]
+            self._step_ns += ns
+            watch.step_ns += ns
+            train = self._take_training()
+            self._step = f'{{"event":"step",{times(began, now)}{self._place()},"batch":{self.batch}{train}}}\n'
+            watch.recording.sample(now[0])
+        self._at = now
+        watch.meter.begin_wait()
+        self._meter.begin_wait()
+
+    def got(self, samples: int | None, worker: int, nth: int) -> None:
+        """The batch is there."""
+        began, now = self._at, self._clock.read()
+        watch = self.watch
+        ns = now[0] - began[0]
+        self.batch += 1
+        self._count(ns)
+        more = ""
+        if samples is not None:
+            more = f',"samples":{samples}'
+            self.samples += samples
+            watch.samples += samples
+        watch.log.write(
+            f'{self._step}{{"event":"wait",{times(began, now)}{self._place()},'
+            f'"batch":{self.batch},"worker":{worker},"nth":{nth}{more}}}\n'
+        )
+        self._step = ""
+        self._at = now
+        watch.train_ns = -1
+        if watch.hooks is not None:
+            watch.hooks.arm()
+
+    def _count(self, ns: int) -> None:
+        watch = self.watch
+        watch.batches += 1
+        if self.batch == 0:
+            self._first_ns = ns
+        else:
+            self._meter.end_wait()
+            self._wait_ns += ns
+        if watch.first_batch_ns is None:
+            watch.first_batch_ns = ns
+        else:
+            watch.meter.end_wait()
+            watch.wait_ns += ns
+
+    def failed(self, error: BaseException, worker: int) -> None:
+        """An exception came instead of a batch."""
+        self._flush()
+        what = " ".join(str(error).split())[:300]
+        self.watch.log.event("error", what=f"{type(error).__name__}: {what}", worker=worker)
+        self._at = self._clock.read()
+
+    def end(self, complete: bool) -> None:
+        """The loop leaves the iterator."""
+        if self._ended:
+            return
+        self._ended = True
+        self._flush()
+        watch, began = self.watch, self._began[0]
+        ns = (time.monotonic_ns() if complete else self._at[0]) - began
+        watch.log.write(
+            f'{{"event":"epoch","t":{began},"ns":{ns}{self._place()},"batches":{self.batch + 1},'
+            f'"complete":{"true" if complete else "false"}}}\n'
+        )
+        watch.recording.rows.append(self._row(ns, complete))
+        watch.recording.live.discard(self)
+        self._clock.close()
+
+    def _flush(self) -> None:
+        if self._step:
+            self.watch.log.write(self._step)
+            self._step = ""
+
+    def _take_training(self) -> str:
+        watch = self.watch
+        if watch.hooks is not None:
+            watch.train_ns = max(watch.train_ns, watch.hooks.take())
+        return "" if watch.train_ns < 0 else f',"train":{watch.train_ns}'
+
+    def _place(self) -> str:
+        return f',"loader":{self.watch.number},"epoch":{self.number}'
+
+    def _row(self, ns: int, complete: bool) -> dict[str, Any]:
+        waits = self._meter.wait_ms()
+        return {
+            "loader": self.watch.number,
+            "epoch": self.number,
+            "batches": self.batch + 1,
+            "samples": self.samples,
+            "seconds": round(ns / 1e9, 6),
+            "setup_s": round(self._setup_ns / 1e9, 6),
+            "first_batch_s": "" if self._first_ns is None else round(self._first_ns / 1e9, 6),
+            "wait_s": round(self._wait_ns / 1e9, 6),
+            **{
+                f"wait_{key}_s": round(waits[key] / 1e3, 6) for key in ("mean", "p50", "p99", "max")
+            },
+            "step_s": round(self._step_ns / 1e9, 6),
+            "wait_share": _share(self._wait_ns / 1e9, self._step_ns / 1e9),
+            "complete": complete,
+        }
+
+    def __del__(self) -> None:
+        if not getattr(self, "_ended", True):
+            self.end(complete=False)
+
+
+class WatchedIterator(Generic[T]):
+    """Any iterator, with its waits written down."""
+
+    def __init__(self, iterator: Iterator[T], epoch: Epoch) -> None:
+        self._iterator = iterator
+        self._epoch = epoch
+
+    def __iter__(self) -> WatchedIterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        epoch = self._epoch
+        epoch.ask()
+        try:
+            item = next(self._iterator)
+        except StopIteration:
+            epoch.end(complete=True)
+            raise
+        except BaseException as error:
+            epoch.failed(error, -1)
+            raise
+        epoch.got(None, -1, epoch.batch + 1)
+        return item
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._iterator, name)
+
+    def __del__(self) -> None:
+        if "_epoch" in self.__dict__:
+            self._epoch.end(complete=False)
+
+
+class Watched(Generic[T]):
+    """An iterable that is watched: iterated as before, everything else passed through."""
+
+    def __init__(self, iterable: Any, watch: LoaderWatch) -> None:
+        self._iterable = iterable
+        self._watch = watch
+
+    def __iter__(self) -> Iterator[T]:
+        torch_watch = _torchs(self._iterable)
+        if torch_watch is not None:
+            found: Iterator[T] = torch_watch.iterate(self._iterable, self._watch)
+            return found
+        self._watch.begin()
+        epoch = Epoch(self._watch)
+        iterator = iter(self._iterable)
+        self._watch.describe(kind="iterable")
+        epoch.ready()
+        return WatchedIterator(iterator, epoch)
+
+    def __len__(self) -> int:
+        return len(self._iterable)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # copying and pickling ask before there is anything
+            raise AttributeError(name)
+        return getattr(self._iterable, name)
+
+    def stats(self) -> dict[str, Any]:
+        """Over all epochs, in seconds: ``setup_s`` (making iterators), ``first_batch_s`` (the wait for
+        the very first), ``wait_s`` (all others: count, mean, p50, p99, max, total), ``wait_share`` (of
+        the time after the first batch)."""
+        return self._watch.stats()
+
+    def verdict(self) -> dict[str, Any]:
+        """What the loop waited for so far and what to change: what ``millhead doctor --json`` prints.
+
+        Raises:
+            millhead.Error: this build has no reader of events.
+        """
+        diagnose = getattr(_core, "diagnose", None)
+        if diagnose is None:
+            raise millhead.Error(
+                "millhead: no reader of events in this build (watch): reinstall it"
+            )
+        found: dict[str, Any] = json.loads(diagnose(self._watch.recording.run.path))
+        return found
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        """Marks the part of a step that is training; the rest is the loop's own work.
+
+        ::
+
+            for batch in (watched := millhead.watch(loader)):
+                with watched.training():
+                    train(batch)
+        """
+        began = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            self.add_training(time.monotonic_ns() - began)
+
+    def add_training(self, ns: int) -> None:
+        """Say that this much of the step under way was training."""
+        watch = self._watch
+        watch.train_ns = max(watch.train_ns, 0) + ns
+
+    def close(self) -> None:
+        """End the recording: writes the summary. What is iterated later is not written down."""
+        self._watch.recording.close()
+
+
+def _torchs(iterable: Any) -> Any:
+    """The module that watches torch's loaders, for one of them."""
+    data = sys.modules.get("torch.utils.data")
+    if data is None or not isinstance(iterable, data.DataLoader):
+        return None
+    from millhead.torch import _watch as torch_watch
+
+    return torch_watch
+
+
+_watches: dict[int, tuple[weakref.ref[Any], dict[str, LoaderWatch]]] = {}
+
+
+def loader_watch(iterable: Any, recording: Recording | None, name: str | None) -> LoaderWatch:
+    """The watch of a loader that was watched into the same recording before, or a new one.
+
+    ``recording`` None: any that is in memory.
+    """
+    key = "" if recording is None else recording.run.path
+    known = _known(iterable)
+    if known is not None and key in known:
+        return known[key]
+    watch = LoaderWatch(recording or recording_of(None), name)
+    if known is not None:
+        known[key] = watch
+    return watch
+
+
+def _known(iterable: Any) -> dict[str, LoaderWatch] | None:
+    """By which the watches of an object are found again; None where it takes no weak reference."""
+    number = id(iterable)
+    entry = _watches.get(number)
+    if entry is not None and entry[0]() is iterable:
+        return entry[1]
+    try:
+        reference = weakref.ref(iterable, lambda _: _watches.pop(number, None))
+    except TypeError:
+        return None
+    entry = _watches[number] = (reference, {})
+    return entry[1]
+
+
+def watch(
+    iterable: Any,
+    *,
+    run: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    hooks: bool | None = None,
+) -> Watched[Any]:
+    """Iterate over anything, and know what was waited for.
+
+    For a torch DataLoader (torch's own or millhead's) also what its workers did: every batch, every
+    slow sample. The batches and all random numbers stay what they are. Call it once or in each epoch:
+    epochs of the same loader are counted on.
+
+    Args:
+        iterable: a DataLoader, or whatever ``for`` takes.
+        run: a directory to keep the events in (docs/events.md); None: memory.
+        name: what to call the loader in the events.
+        hooks: have torch tell when training begins and ends in each step: from the first module's
+            forward to the end of the last optimizer's step. None: as ``MILLHEAD_WATCH_HOOKS`` says.
+
+    Example:
+        >>> import millhead
+        >>> watched = millhead.watch([1, 2, 3])
+        >>> sum(watched), watched.stats()["batches"]
+        (6, 3)
+    """
+    if isinstance(iterable, Watched):
+        return iterable
+    recording = None if run is None else recording_of(run)
+    if recording is None and (torch_watch := _torchs(iterable)) is not None:
+        recording = torch_watch.recording_of_all()
+    watch = loader_watch(iterable, recording, name)
+    if hooks or (hooks is None and hooks_wanted()):
+        from millhead.torch import _training
+
+        watch.hooks = _training.hooks()
+    return Watched(iterable, watch)
+
+
+def hooks_wanted() -> bool:
+    """Whether the environment asks for hooks in torch."""
+    return os.environ.get("MILLHEAD_WATCH_HOOKS", "0") not in ("", "0") and "torch" in sys.modules

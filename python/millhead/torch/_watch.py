@@ -1,0 +1,308 @@
+"""Watching the loaders of torch, and millhead's, from inside.
+
+An iterator is made as ever and then given a subclass of its class, whose ``__next__`` keeps the time:
+it stays the object that others hold, with all it has. Workers are reached through ``worker_init_fn``,
+which is the user's own again once they have started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import torch.utils.data
+from torch import Tensor
+from torch.utils.data.dataloader import (
+    _BaseDataLoaderIter,
+    _MultiProcessingDataLoaderIter,
+    _SingleProcessDataLoaderIter,
+)
+
+from millhead._fetches import Fetches, FetchPlan, TimedSamples, WorkerInit, time_fetcher
+from millhead._watch import (
+    Epoch,
+    LoaderWatch,
+    Recording,
+    WatchedIterator,
+    hooks_wanted,
+    loader_watch,
+    recording_of,
+)
+from millhead.torch import _native
+
+if _native.why_not is None:
+    from millhead.torch.fetch import length
+    from millhead.torch.iterator import SingleIter
+    from millhead.torch.multi import MultiIter
+    from millhead.torch.sample import SampleIter
+
+AnyLoader = torch.utils.data.DataLoader[Any]
+
+
+# --- what iterators become ---
+
+
+class Watched(_BaseDataLoaderIter):
+    """An iterator that keeps the time. Its class comes first among those of the iterator."""
+
+    _watch_epoch: Epoch
+    _watch_worker: int
+    _watch_delivered: dict[int, int]
+
+    def _watch_begin(self, epoch: Epoch) -> None:
+        self._watch_epoch = epoch
+        self._watch_worker = -1
+        self._watch_delivered = {}  # batches of each worker
+
+    def _watch_from(self, worker: int) -> None:
+        """The batch that comes is this worker's."""
+        self._watch_worker = worker
+        self._watch_delivered[worker] = self._watch_delivered.get(worker, -1) + 1
+
+    def __next__(self) -> Any:
+        epoch = self._watch_epoch
+        epoch.ask()
+        try:
+            batch = super().__next__()
+        except StopIteration:
+            epoch.end(complete=True)
+            raise
+        except BaseException as error:
+            epoch.failed(error, self._watch_worker)
+            raise
+        worker = self._watch_worker
+        nth = self._watch_delivered.get(worker, epoch.batch + 1)
+        epoch.got(samples_in(batch) if self._auto_collation else 1, worker, nth)
+        return batch
+
+    def _reset(self, loader: AnyLoader, first_iter: bool = False) -> None:
+        """Another epoch of workers that persist."""
+        before = self._watch_epoch
+        before.end(complete=False)
+        epoch = Epoch(before.watch)
+        self._watch_begin(epoch)
+        super()._reset(loader, first_iter)
+        epoch.ready()
+
+    def __del__(self) -> None:
+        self._watch_epoch.end(complete=False)
+        ends = getattr(super(), "__del__", None)
+        if ends is not None:
+            ends()
+
+
+class WatchedTorchMulti(Watched):
+    """Torch's, with workers."""
+
+    def _process_data(self, data: Any, *worker: int) -> Any:
+        # Private; every batch passes through, with the number of its worker since torch 2.6.
+        if worker:
+            self._watch_from(worker[0])
+        return super()._process_data(data, *worker)  # type: ignore[misc]
+
+
+class WatchedMulti(Watched):
+    """Ours, with workers."""
+
+    def _place_of(self, worker: int) -> int:
+        self._watch_from(worker)
+        return super()._place_of(worker)  # type: ignore[misc,no-any-return]
+
+
+class WatchedSingle(Watched):
+    """Ours, without workers: the consumer fetches."""
+
+    _fetches: Fetches
+
+    def _load_in_python(self, index: Any, samples: Any) -> Any:
+        self._fetches.begin()
+        try:
+            batch = super()._load_in_python(index, samples)  # type: ignore[misc]
+        except BaseException as error:
+            self._fetches.failed(error)
+            raise
+        self._fetches.done()
+        return batch
+
+    def _source(self, samples: Any) -> Any:
+        return TimedSamples(samples, self._fetches)
+
+    def _fetch(self, index: Any) -> Any:
+        samples = super()._fetch(index)  # type: ignore[misc]
+        self._fetches.fetched(length(samples) if self._auto_collation else 1)
+        return samples
+
+
+_classes: dict[tuple[type, type], Any] = {}
+
+
+def _watched_class(kind: type, watched: type) -> Any:
+    if (kind, watched) not in _classes:
+        names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        _classes[kind, watched] = type(kind.__name__, (watched, kind), names)
+    return _classes[kind, watched]
+
+
+def _adopt(iterator: _BaseDataLoaderIter, epoch: Epoch) -> None:
+    """Let an iterator that was just made keep the time from now on."""
+    kind: type[Watched] = Watched
+    log, number = epoch.watch.log, epoch.watch.number
+    native = _native.why_not is None
+    if native and isinstance(iterator, SingleIter):
+        kind = WatchedSingle
+        iterator._native = False  # sampler, dataset and collate in one go cannot be told apart
+        cast(Any, iterator)._fetches = Fetches(log, number, epoch.number, -1)
+    elif native and isinstance(iterator, MultiIter):
+        # A batch of several workers' samples is none's; a resumed epoch has dropped some already.
+        resume = iterator._progress.resume
+        counted = resume is None or resume.since == 0
+        whole = not isinstance(iterator, SampleIter)
+        kind = WatchedMulti if whole and counted else Watched
+    elif isinstance(iterator, _MultiProcessingDataLoaderIter):
+        kind = WatchedTorchMulti
+    elif isinstance(iterator, _SingleProcessDataLoaderIter):
+        time_fetcher(iterator._dataset_fetcher, Fetches(log, number, epoch.number, -1))
+    iterator.__class__ = _watched_class(type(iterator), kind)
+    cast(Watched, iterator)._watch_begin(epoch)
+
+
+def samples_in(batch: Any) -> int | None:
+    """How many samples a batch of the usual kinds has; None where that takes more than a look."""
+    for _ in range(3):
+        if isinstance(batch, Tensor):
+            return batch.shape[0] if batch.dim() else None
+        if type(batch) in (list, tuple) and batch:
+            batch = batch[0]
+        elif type(batch) is dict and batch:
+            batch = next(iter(batch.values()))
+        else:
+            return None
+    return None
+
+
+# --- making them ---
+
+
+def iterate(
+    loader: AnyLoader, watch: LoaderWatch, make: Callable[[AnyLoader], Any] = iter
+) -> Iterator[Any]:
+    """A watched iterator over a loader; ``make`` gives one."""
+    if isinstance(getattr(loader, "_iterator", None), Watched):
+        return cast(Iterator[Any], make(loader))  # it persists, and counts the epoch itself
+    watch.begin()
+    epoch = Epoch(watch)
+    with _explicitly(loader), _init_wrapped(loader, watch, epoch) as init:
+        iterator = make(loader)
+    if getattr(iterator, "_worker_init_fn", None) is init:
+        iterator._worker_init_fn = init.users
+    watch.describe(**_settings(loader, iterator))
+    epoch.ready()
+    if isinstance(iterator, _BaseDataLoaderIter):
+        _adopt(iterator, epoch)
+        return iterator
+    return WatchedIterator(iterator, epoch)  # a framework's own, around torch's
+
+
+@contextlib.contextmanager
+def _init_wrapped(loader: AnyLoader, watch: LoaderWatch, epoch: Epoch) -> Iterator[WorkerInit]:
+    """The loader's ``worker_init_fn`` starts the watching of workers, for as long as they start."""
+    users = loader.worker_init_fn
+    init = WorkerInit(users, FetchPlan(watch.log.path, watch.number, epoch.number))
+    if loader.num_workers == 0:
+        yield init
+        return
+    # Not by the class's own __setattr__, which may record or refuse.
+    object.__setattr__(loader, "worker_init_fn", init)
+    try:
+        yield init
+    finally:
+        object.__setattr__(loader, "worker_init_fn", users)
+
+
+def _settings(loader: AnyLoader, iterator: Any) -> dict[str, Any]:
+    ours = _native.why_not is None and isinstance(iterator, (SingleIter, MultiIter))
+    keeper = iterator._keeper() if ours else None
+    return {
+        "kind": "millhead" if ours else "torch",
+        "workers": loader.num_workers,
+        "prefetch": loader.prefetch_factor,
+        "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+        "in_order": getattr(loader, "in_order", True),
+        "persistent": loader.persistent_workers,
+        "pin_memory": loader.pin_memory,
+        "start": _start_method(loader, keeper),
+        "dispatch": "batch" if keeper is None else keeper.dispatch,
+    }
+
+
+def _start_method(loader: AnyLoader, keeper: Any) -> str:
+    if loader.num_workers == 0:
+        return "none"
+    if keeper is not None:
+        return str(keeper._stats.start)
+    return str((loader.multiprocessing_context or torch.multiprocessing).get_start_method())
+
+
+# --- every loader of the process ---
+
+_all: Recording | None = None
+_original: Callable[[AnyLoader], Any] | None = None
+#: Loaders whose iterator is being made by iterate().
+_under_way: set[int] = set()
+
+
+@contextlib.contextmanager
+def _explicitly(loader: AnyLoader) -> Iterator[None]:
+    _under_way.add(id(loader))
+    try:
+        yield
+    finally:
+        _under_way.discard(id(loader))
+
+
+def _iter(self: AnyLoader) -> Any:
+    assert _original is not None
+    if _all is None or id(self) in _under_way or torch.utils.data.get_worker_info() is not None:
+        return _original(self)
+    watch = loader_watch(self, recording_of_all(), None)
+    if watch.hooks is None and hooks_wanted():
+        from millhead.torch import _training
+
+        watch.hooks = _training.hooks()
+    return iterate(self, watch, _original)
+
+
+def watch_all(run: str | os.PathLike[str]) -> None:
+    """Watch every ``torch.utils.data.DataLoader`` of this process from now on, millhead's included.
+
+    As :func:`millhead.watch` does, with the events in the directory ``run``. Loaders that exist are
+    reached too: it counts when iteration begins. See also ``MILLHEAD_WATCH``, docs/events.md.
+    """
+    global _all, _original
+    _all = recording_of(run, fresh=False)
+    kind = torch.utils.data.DataLoader
+    if _original is None:
+        _original = kind.__iter__
+        kind.__iter__ = _iter  # type: ignore[method-assign]
+
+
+def unwatch_all() -> None:
+    """Undo :func:`watch_all`, and end its recording."""
+    global _all, _original
+    recording, _all = _all, None
+    if recording is not None:
+        recording.close()
+    kind = torch.utils.data.DataLoader
+    if kind.__iter__ is _iter and _original is not None:
+        kind.__iter__ = _original  # type: ignore[method-assign]
+        _original = None
+
+
+def recording_of_all() -> Recording | None:
+    """Where :func:`watch_all` writes to, in this process; None: it was not called."""
+    global _all
+    if _all is not None and _all.run.directory is not None:
+        _all = recording_of(_all.run.directory, fresh=False)  # a forked process has its own
+    return _all
