@@ -291,8 +291,11 @@ class Epoch:
     def failed(self, error: BaseException, worker: int) -> None:
         """An exception came instead of a batch."""
         self._flush()
-        what = " ".join(str(error).split())[:300]
-        self.watch.log.event("error", what=f"{type(error).__name__}: {what}", worker=worker)
+        what = type(error).__name__
+        with contextlib.suppress(Exception):  # an exception that cannot be shown
+            # A worker's comes with its traceback: what it is and where stands at the end.
+            what += ": " + "; ".join(str(error).strip().splitlines()[-2:])
+        self.watch.log.event("error", what=what, worker=worker)
         self._at = self._clock.read()
 
     def end(self, complete: bool) -> None:

@@ -49,10 +49,10 @@ def main(arguments: list[str]) -> int:
         print(f"millhead: {_printable(wrong)}", file=sys.stderr)
         return 2
     startup = str(Path(__file__).parent / "_startup")
+    os.environ["MILLHEAD_RUN"] = "1"  # also where MILLHEAD_WATCH asks only to watch
     paths = os.environ.get("PYTHONPATH")
     if startup not in (paths or "").split(os.pathsep):
         os.environ["PYTHONPATH"] = f"{startup}{os.pathsep}{paths}" if paths else startup
-    os.environ["MILLHEAD_RUN"] = "1"  # also where MILLHEAD_WATCH asks only to watch
     os.execv(sys.executable, [sys.executable, *_interpreter_options(), *arguments])
 
 

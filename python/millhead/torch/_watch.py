@@ -63,6 +63,7 @@ class Watched(_BaseDataLoaderIter):
 
     def __next__(self) -> Any:
         epoch = self._watch_epoch
+        self._watch_worker = -1
         epoch.ask()
         try:
             batch = super().__next__()
@@ -70,11 +71,15 @@ class Watched(_BaseDataLoaderIter):
             epoch.end(complete=True)
             raise
         except BaseException as error:
+            if self._watch_worker < 0:
+                self._watch_from(-1)  # the next one has another number
             epoch.failed(error, self._watch_worker)
             raise
+        if self._watch_worker < 0:
+            self._watch_from(-1)
         worker = self._watch_worker
-        nth = self._watch_delivered.get(worker, epoch.batch + 1)
-        epoch.got(samples_in(batch) if self._auto_collation else 1, worker, nth)
+        samples = samples_in(batch) if self._auto_collation else 1
+        epoch.got(samples, worker, self._watch_delivered[worker])
         return batch
 
     def _reset(self, loader: AnyLoader, first_iter: bool = False) -> None:
