@@ -11,12 +11,13 @@ TYPE_CHECKING = False  # importing typing would slow down every Python that `mil
 if TYPE_CHECKING:
     from typing import Any
 
+    from millhead import data
     from millhead._watch import watch
 
-__all__ = ["Advice", "Error", "__version__", "watch"]
+__all__ = ["Advice", "Error", "__version__", "data", "watch"]
 
 #: Public names that are looked up when they are asked for, and where.
-_LAZY = {"watch": "millhead._watch"}
+_LAZY = {"data": "millhead.data", "watch": "millhead._watch"}
 
 #: The advice where there is no C core and torch's own iterators serve; None: there is one.
 _no_core: str | None = None
@@ -48,9 +49,10 @@ class Advice(UserWarning):
 def __getattr__(name: str) -> "Any":
     if name not in _LAZY:
         raise AttributeError(f"module 'millhead' has no attribute {name!r}")
-    if _no_core is not None:
+    if name == "watch" and _no_core is not None:
         raise AttributeError(f"millhead.{name} needs the C core: {_no_core}")
     from importlib import import_module
 
-    found = globals()[name] = getattr(import_module(_LAZY[name]), name)
+    module = import_module(_LAZY[name])
+    found = globals()[name] = getattr(module, name, module)
     return found
