@@ -1,0 +1,513 @@
+"""Where a training step's time goes: :class:`StepTimer`.
+
+One clock, cut into pieces: at every moment exactly one phase, or none ("other"), is charged, so the
+phases of a step and "other" add up to the step. A phase inside another interrupts it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from millhead import _hang, _sinks, _stragglers
+from millhead._place import Place, place
+from millhead._stragglers import BARRIER_AFTER, OTHER, WAITING, RankSteps
+
+__all__ = ["Phase", "StepTimer"]
+
+Batch = TypeVar("Batch")
+
+PHASES = ("data", "forward", "backward", "update")
+#: What the loop does for the sake of the model; the rest is loading, waiting or its own affair.
+TRAINING = ("forward", "backward", "update")
+#: Steps that are kept for :meth:`StepTimer.ranks`.
+KEPT = 1000
+
+
+class Phase:
+    """``with phase:`` charges the time inside to it. Made by a :class:`StepTimer`."""
+
+    __slots__ = ("_timer", "label", "name")
+
+    def __init__(self, timer: StepTimer, name: str) -> None:
+        self._timer = timer
+        self.name = name
+        self.label = json.dumps(name)
+
+    def __enter__(self) -> None:
+        self._timer._enter(self)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._timer._leave(error)
+
+
+class StepTimer:
+    """Measures the phases of training steps, and says what they cost.
+
+    >>> from millhead import StepTimer
+    >>> timer = StepTimer(quiet=True)
+    >>> for batch in timer.loop([1, 2, 3]):         # any loader: asking it is the phase "data"
+    ...     with timer.forward:
+    ...         loss = batch * 0.5
+    ...     with timer("augment"):                  # a phase of your own
+    ...         pass
+    >>> line = timer.log(global_step=3, lr=0.1, running_loss=3.0, epoch=0)
+    >>> line["running_loss"], line["num_batches_remaining"], line["time/forward"] >= 0
+    (1.0, 0, True)
+
+    Where a device is in use, each phase waits for what it has queued there, so that a phase's time
+    is its own. A phase that raises is closed, and its step counted in :attr:`partial_steps`, not in
+    the means.
+
+    Args:
+        samples: in a step of this rank, for ``samples_per_s``; or give them to :meth:`step`.
+        tokens: in a step of this rank, for ``tokens_per_s``; likewise.
+        barriers: all ranks meet after data, forward and backward; the time until the last one
+            comes is the phase "waiting". Needs as many steps on every rank.
+        sync: waits for the device; None: torch's where one is in use, False: never.
+        run: directory in which ``phase`` events are written (docs/events.md); None: the one that
+            ``MILLHEAD_WATCH`` names, if any.
+        sinks: where :meth:`log` puts its lines: paths ending in .jsonl or .csv, or run objects with
+            a method ``log``, such as wandb's.
+        log_ranks: which ranks log: "every", "local_rank0", "rank0".
+        quiet: no line for people on stderr.
+        hang_after: seconds in which nothing moves, after which the stacks of this process and its
+            workers are written to stderr and to ``error_file``.
+        error_file: for that, and for exceptions that leave a phase; None: the one that
+            ``TORCHELASTIC_ERROR_FILE`` names, if any.
+    """
+
+    def __init__(
+        self,
+        *,
+        samples: int = 0,
+        tokens: int = 0,
+        barriers: bool = False,
+        sync: Callable[[], object] | bool | None = None,
+        run: str | os.PathLike[str] | None = None,
+        sinks: Sequence[_sinks.Sink] = (),
+        log_ranks: str = "every",
+        quiet: bool = False,
+        hang_after: float | None = None,
+        error_file: str | None = None,
+    ) -> None:
+        if log_ranks not in _sinks.LOG_RANKS:
+            known = ", ".join(_sinks.LOG_RANKS)
+            raise ValueError(f"log_ranks should be one of {known}, got {log_ranks!r}")
+        if hang_after is not None and not hang_after > 0:
+            raise ValueError(f"hang_after should be more than 0 seconds, got {hang_after!r}")
+        _sinks.check(sinks)
+        self.samples = samples
+        self.tokens = tokens
+        self.barriers = barriers
+        self.sinks = list(sinks)
+        self.log_ranks = log_ranks
+        self.quiet = quiet
+        self.error_file = error_file or os.environ.get("TORCHELASTIC_ERROR_FILE")
+        #: Steps since the timer was made: all, and those in which a phase raised.
+        self.steps = 0
+        self.partial_steps = 0
+        self._phases: dict[str, Phase] = {}
+        self.data, self.forward, self.backward, self.update = (self(name) for name in PHASES)
+        self.waiting = self(WAITING)
+        self._sync = sync
+        self._wait_for_device = self._find_device()
+        self._stack: list[tuple[Phase, int]] = []  # phases under way, and when each began
+        self._since = 0  # what the clock showed when charging changed; 0: nothing is charged
+        self._sums: dict[str, int] = {}  # of the step under way, ns
+        self._failed = False
+        self._history: deque[dict[str, float]] = deque(maxlen=KEPT)
+        self._iterator: Any = None
+        self._clear()
+        self.begin_epoch()
+        self._events = _open_events(run, self.place)
+        self._hang: _hang.HangWatch | None = None
+        if hang_after is not None:
+            self._hang = _hang.HangWatch(
+                hang_after, self._still, self._workers, self.error_file, self.place.rank
+            )
+
+    def __call__(self, name: str) -> Phase:
+        """The phase of that name, new or not."""
+        if name not in self._phases:
+            self._phases[name] = Phase(self, name)
+        return self._phases[name]
+
+    # --- the clock --------------------------------------------------------------------------
+
+    def _find_device(self) -> Callable[[], object] | None:
+        """How to wait for the device; never the first to touch one."""
+        if self._sync is not None:
+            return self._sync if callable(self._sync) else None
+        torch = sys.modules.get("torch")
+        for kind in ("cuda", "xpu", "mtia") if torch is not None else ():
+            module = getattr(torch, kind, None)
+            if module is not None and module.is_initialized():
+                wait: Callable[[], object] = module.synchronize
+                return wait
+        return None
+
+    def _charge(self, name: str) -> int:
+        """Charges the time since the last change; what the clock shows."""
+        if self._wait_for_device is not None:
+            self._wait_for_device()
+        now = time.monotonic_ns()
+        if self._since:
+            self._sums[name] = self._sums.get(name, 0) + now - self._since
+        self._since = now
+        return now
+
+    def _current(self) -> str:
+        return self._stack[-1][0].name if self._stack else OTHER
+
+    def _enter(self, phase: Phase) -> None:
+        now = self._charge(self._current())
+        self._sums.setdefault(phase.name, 0)
+        self._stack.append((phase, now))
+
+    def _leave(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._wait_for_device, wait = None, self._wait_for_device  # it may be what failed
+        now = self._charge(self._current())
+        phase, began = self._stack.pop()
+        if self._events is not None:
+            self._events.phase(began, now - began, phase.label, self.steps)
+        if error is None:
+            if self.barriers and phase.name in BARRIER_AFTER and not self._stack:
+                self._meet()
+            return
+        self._wait_for_device = wait
+        if isinstance(error, StopIteration):  # the loader has no more: no step began
+            self._drop()
+            return
+        self._failed = True
+        if self.error_file and not isinstance(error, GeneratorExit):
+            _hang.record(self.error_file, error)
+
+    def _meet(self) -> None:
+        dist = _process_group()
+        if dist is not None:
+            with self.waiting:
+                dist.barrier()
+
+    @property
+    def place(self) -> Place:
+        """This process's rank, the number of ranks, its number on the machine, and the host."""
+        return place()
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def step(self, samples: int | None = None, tokens: int | None = None) -> dict[str, float]:
+        """Ends a step: its seconds by phase, with the rest as "other".
+
+        Args:
+            samples: in this step of this rank, where steps differ.
+            tokens: likewise.
+        """
+        if self._stack:
+            raise RuntimeError(
+                f"step() in the phase {self._current()!r}: leave the phase, then end the step"
+            )
+        timed = self._since != 0
+        self._charge(OTHER)
+        row = {name: ns / 1e9 for name, ns in self._sums.items()}
+        train = sum(self._sums.get(name, 0) for name in TRAINING)
+        self._sums = {}
+        self.steps += 1
+        self.batch += 1
+        if self._failed:
+            self.partial_steps += 1
+            self._failed = False
+        elif timed:
+            self._count(row, samples, tokens)
+        tell = getattr(self._iterator, "train", None)
+        if tell is not None:
+            tell(train)
+        if self._wait_for_device is None:
+            self._wait_for_device = self._find_device()
+        return row
+
+    def _count(self, row: dict[str, float], samples: int | None, tokens: int | None) -> None:
+        self._history.append(row)
+        self._counted += 1
+        self._samples += self.samples if samples is None else samples
+        self._tokens += self.tokens if tokens is None else tokens
+        for name, seconds in row.items():
+            self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+
+    def skip(self) -> None:
+        """The batch at hand is not trained on, as when a resumed run passes over what it had seen:
+        it counts as done, its time nowhere."""
+        self._drop()
+        self.batch += 1
+
+    def _drop(self) -> None:
+        self._sums = {}
+        self._failed = False
+        self._since = 0
+
+    def _under_way(self) -> bool:
+        """Whether a phase has been entered since the last step ended."""
+        return any(name != OTHER for name in list(self._sums))  # a list: the hang watch asks too
+
+    def _end_loop(self, iterator: object) -> None:
+        """The loop was left, maybe early; a step that had more than its batch is a step."""
+        if iterator is not self._iterator:
+            return  # it is long since another's turn
+        self._iterator = None
+        if not self._stack:
+            if self._failed or self._sums.keys() - {"data", WAITING, OTHER}:
+                self.step()
+            self._drop()
+
+    def loop(self, loader: Iterable[Batch], done: int = 0) -> Loop[Batch]:
+        """Goes through a loader: asking for a batch is "data", and a step ends when the next batch
+        is asked for, unless :meth:`step` or :meth:`log` was called before.
+
+        Args:
+            loader: any iterable.
+            done: batches of this epoch that were trained on before; a resumed loader begins there.
+        """
+        return Loop(self, loader, done)
+
+    def begin_epoch(self, batches: int | None = None, done: int = 0) -> None:
+        """What :meth:`loop` does first; for loops without it.
+
+        Args:
+            batches: in the epoch, None where nobody knows.
+            done: of them before the first step.
+        """
+        self.batches = batches
+        self.batch = done
+        self._drop()
+
+    @property
+    def num_batches_remaining(self) -> int | None:
+        """Batches of the epoch that are still to come; None where its length is not known."""
+        return None if self.batches is None else max(self.batches - self.batch, 0)
+
+    @property
+    def epoch_progress(self) -> float | None:
+        """Share of the epoch's batches that are done, 0 to 1."""
+        if self.batches is None:
+            return None
+        return min(self.batch / self.batches, 1.0) if self.batches else 1.0
+
+    # --- what it says -----------------------------------------------------------------------
+
+    def log(
+        self, global_step: int, lr: float, running_loss: float, epoch: int, **more: Any
+    ) -> dict[str, Any]:
+        """One line about the steps since the last one, then it begins anew. Ends the step under way.
+
+        Args:
+            running_loss: sum of the losses since the last line; the line has their mean.
+            more: further entries for the line.
+
+        Returns:
+            The line: as train_llm.py's, times in ms a step.
+        """
+        if self._under_way():
+            self.step()
+        here = self.place
+        line = {
+            "global_step": global_step,
+            "lr": lr,
+            "running_loss": running_loss / max(self._counted, 1),
+            "epoch": epoch,
+            "epoch_progress": self.epoch_progress,
+            "num_batches_remaining": self.num_batches_remaining,
+            **_device_memory(),
+            **self._rates(here.world),
+            **self._times(),
+            **more,
+        }
+        self._clear()
+        if _sinks.LOG_RANKS[self.log_ranks](here):
+            if not self.quiet:
+                _sinks.say(line, here)
+            _sinks.write(self.sinks, line, here)
+        if self._since:
+            self._since = time.monotonic_ns()  # logging is nobody's time
+        return line
+
+    def _times(self) -> dict[str, float]:
+        names = [*PHASES, *(name for name in self._seconds if name not in (*PHASES, OTHER)), OTHER]
+        steps = max(self._counted, 1)
+        times = {name: 1000 * self._seconds.get(name, 0.0) / steps for name in names}
+        return {"time/total": sum(times.values())} | {f"time/{n}": ms for n, ms in times.items()}
+
+    def _rates(self, world: int) -> dict[str, float]:
+        """Of all ranks together."""
+        seconds = sum(self._seconds.values())
+        rates = {}
+        for name, count in (("tokens_per_s", self._tokens), ("samples_per_s", self._samples)):
+            if count or not self._counted:
+                rates[name] = world * count / seconds if seconds else 0.0
+        return rates
+
+    def _clear(self) -> None:
+        """Begins a new line."""
+        self._counted = 0
+        self._samples = 0
+        self._tokens = 0
+        self._seconds: dict[str, float] = {}
+
+    def ranks(self, group: Any = None) -> dict[str, Any]:
+        """Which rank the others wait for, from the steps since the last call (1000 at most).
+
+        A collective operation: every rank calls it, every rank gets the answer. It needs neither
+        ``barriers`` nor a clock that ranks share.
+
+        Returns:
+            ``rank``, ``host``, ``phase``, ``lost_s`` (a step, on every rank), ``share`` (of the
+            step) and a sentence ``text``; ``rank`` is None where nobody stands out. ``ranks`` has
+            each rank's seconds a step by phase.
+        """
+        here = self.place
+        own = RankSteps(here.rank, here.host, list(self._history))
+        self._history.clear()
+        everyone = [own]
+        dist = _process_group()
+        if dist is not None:
+            gathered: list[Any] = [None] * dist.get_world_size(group)
+            dist.all_gather_object(gathered, tuple(own), group=group)
+            everyone = [RankSteps(*each) for each in gathered]
+        return _stragglers.find(everyone)
+
+    # --- hanging ----------------------------------------------------------------------------
+
+    def _still(self) -> tuple[float, str]:
+        """For how many seconds nothing was charged anew, and where; read by another thread."""
+        since, stack = self._since, list(self._stack)
+        if not since or not (stack or self._under_way()):
+            return 0.0, ""
+        current = stack[-1][0].name if stack else OTHER
+        return (time.monotonic_ns() - since) / 1e9, f"{current}, step {self.steps}"
+
+    def _workers(self) -> dict[int, int]:
+        """Numbers of the loader's workers by pid; torch's iterators and millhead's have a list."""
+        workers = getattr(self._iterator, "_workers", None) or []
+        return {worker.pid: number for number, worker in enumerate(workers)}
+
+    def close(self) -> None:
+        """Ends what runs beside the loop; the timer still times."""
+        if self._hang is not None:
+            self._hang.close()
+        self._hang = None
+        if self._events is not None:
+            self._events.close()
+        self._events = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Loop(Generic[Batch]):
+    """What :meth:`StepTimer.loop` returns: as long as its loader, for progress bars."""
+
+    def __init__(self, timer: StepTimer, loader: Iterable[Batch], done: int) -> None:
+        self._timer = timer
+        self._loader = loader
+        self._done = done
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Batch]:
+        timer = self._timer
+        iterator = iter(self._loader)  # starting workers is no part of a step
+        try:
+            batches: int | None = len(self)
+        except (TypeError, NotImplementedError):
+            batches = None
+        timer.begin_epoch(batches, self._done)
+        timer._iterator = iterator
+        try:
+            while True:
+                try:
+                    with timer.data:
+                        batch = next(iterator)
+                except StopIteration:
+                    return
+                yield batch
+                if timer._under_way():
+                    timer.step()
+        finally:
+            timer._end_loop(iterator)
+
+
+def _process_group() -> Any:
+    """torch.distributed, where there are ranks to meet."""
+    dist = sys.modules.get("torch.distributed")  # whoever has a process group has imported it
+    return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
+
+
+class _PhaseEvents:
+    """Writes ``phase`` events to a run: one line, one write, at the end of the file."""
+
+    def __init__(self, directory: Path, here: Place) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        path = _sinks.ranked(directory / "events.jsonl", here.rank)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._file = os.open(path, flags, 0o644)
+        if os.fstat(self._file).st_size == 0:
+            header = {
+                "event": "header",
+                "t": time.monotonic_ns(),
+                "schema": "millhead-events",
+                "version": 1,
+                "unix": time.time(),
+                "pid": os.getpid(),
+                "host": here.host,
+                "rank": here.rank,
+                "world": here.world,
+                "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+            }
+            os.write(self._file, json.dumps(header).encode() + b"\n")
+
+    def phase(self, began: int, ns: int, label: str, step: int) -> None:
+        """A phase ended; ``label`` is its name as JSON."""
+        line = f'{{"event":"phase","t":{began},"ns":{ns},"name":{label},"step":{step}}}\n'
+        os.write(self._file, line.encode())
+
+    def close(self) -> None:
+        """No more events."""
+        os.close(self._file)
+
+
+def _open_events(run: str | os.PathLike[str] | None, here: Place) -> _PhaseEvents | None:
+    directory = os.fspath(run) if run is not None else os.environ.get("MILLHEAD_WATCH")
+    return _PhaseEvents(Path(directory), here) if directory else None
+
+
+def _device_memory() -> dict[str, float]:
+    """In GB; zeros where there is no CUDA device in use."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return dict.fromkeys(
+            ("total_gb", "curr_alloc_gb", "peak_alloc_gb", "curr_resv_gb", "peak_resv_gb"), 0.0
+        )
+    stats = torch.cuda.memory_stats()
+    return {
+        "total_gb": 1e-9 * torch.cuda.get_device_properties(None).total_memory,
+        "curr_alloc_gb": 1e-9 * stats["allocated_bytes.all.current"],
+        "peak_alloc_gb": 1e-9 * stats["allocated_bytes.all.peak"],
+        "curr_resv_gb": 1e-9 * stats["reserved_bytes.all.current"],
+        "peak_resv_gb": 1e-9 * stats["reserved_bytes.all.peak"],
+    }
