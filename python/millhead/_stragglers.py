@@ -22,8 +22,9 @@ OTHER, WAITING = "other", "waiting"
 #: Phases that a barrier follows.
 BARRIER_AFTER = ("data", "forward", "backward")
 
-#: A cost below this share of a step is not worth a name.
-LEAST_SHARE = 0.02
+#: A cost below this share of a step is not worth a name, nor is one that came up less often: any
+#: process is held up now and then.
+LEAST_SHARE, LEAST_TIMES = 0.05, 3
 
 
 class RankSteps(NamedTuple):
@@ -46,29 +47,39 @@ def find(everyone: Sequence[RankSteps]) -> dict[str, Any]:
     steps = [
         [each.steps[len(each.steps) - count + nth] for each in everyone] for nth in range(count)
     ]
-    charges: Charges = defaultdict(float)
-    barriers = any(row.get(WAITING) for step in steps for row in step)
-    for before, step in pairwise(steps):
-        cycle = _cycle(before, step)
-        for stretch in _stretches(list(cycle[0]), barriers):
-            _charge(charges, cycle, stretch, met=barriers)
-    cycles = max(count - 1, 1)
-    lost = [
-        sum(charges[nth, name] for name in _names(everyone)) / cycles
-        for nth in range(len(everyone))
-    ]
     wall = sum(sum(row.values()) for step in steps for row in step) / max(len(everyone) * count, 1)
-    report: dict[str, Any] = {
-        "steps": count,
-        "step_s": wall,
-        "barriers": barriers,
-        "ranks": [_summary(each, count, lost[nth]) for nth, each in enumerate(everyone)],
-    }
-    return report | _verdict(everyone, charges, lost, cycles, wall)
+    barriers = any(row.get(WAITING) for step in steps for row in step)
+    accounts = [Account() for _ in everyone]
+    for before, step in pairwise(steps):
+        charges = _charges(_cycle(before, step), barriers)
+        for nth, account in enumerate(accounts):
+            account.add({name: s for (rank, name), s in charges.items() if rank == nth}, wall)
+    cycles = max(count - 1, 1)
+    ranks = [
+        _summary(each, count, account.lost / cycles)
+        for each, account in zip(everyone, accounts, strict=True)
+    ]
+    report = {"steps": count, "step_s": wall, "barriers": barriers, "ranks": ranks}
+    return report | _verdict(everyone, accounts, cycles, wall)
 
 
-def _names(everyone: Sequence[RankSteps]) -> list[str]:
-    return list(dict.fromkeys(name for each in everyone for row in each.steps for name in row))
+class Account:
+    """What one rank is charged with."""
+
+    def __init__(self) -> None:
+        self.by_phase: dict[str, float] = defaultdict(float)
+        self.times = 0  # that it was worth mentioning
+
+    @property
+    def lost(self) -> float:
+        """Seconds, of every rank."""
+        return sum(self.by_phase.values())
+
+    def add(self, charges: dict[str, float], wall: float) -> None:
+        """The charges of one step; a step takes ``wall`` seconds."""
+        self.times += sum(charges.values()) >= LEAST_SHARE * wall > 0
+        for name, seconds in charges.items():
+            self.by_phase[name] += seconds
 
 
 def _cycle(before: list[dict[str, float]], step: list[dict[str, float]]) -> list[dict[str, float]]:
@@ -98,10 +109,16 @@ def _stretches(names: list[str], barriers: bool) -> list[list[str]]:
     return [stretch for stretch in stretches if stretch]
 
 
-def _charge(
-    charges: Charges, cycle: list[dict[str, float]], stretch: list[str], *, met: bool
-) -> None:
-    """Charges what the last rank is late by; ``met``: surely waited for, and not only perhaps."""
+def _charges(cycle: list[dict[str, float]], barriers: bool) -> Charges:
+    """What each phase of each rank cost all of them, by rank and phase."""
+    charges: Charges = {}
+    for stretch in _stretches(list(cycle[0]), barriers):
+        charges |= _charge(cycle, stretch, met=barriers)  # no phase is in two stretches
+    return charges
+
+
+def _charge(cycle: list[dict[str, float]], stretch: list[str], *, met: bool) -> Charges:
+    """What the last ranks are late by; ``met``: surely waited for, and not only perhaps."""
     elapsed = [0.0] * len(cycle)
     late = peak = 0.0
     charged: Charges = defaultdict(float)
@@ -114,8 +131,7 @@ def _charge(
             peak = now
         late = now
     waited_for = 1.0 if met or not peak else (peak - late) / peak
-    for key, seconds in charged.items():
-        charges[key] += seconds * waited_for
+    return {key: seconds * waited_for for key, seconds in charged.items()}
 
 
 def _middle(values: Sequence[float]) -> float:
@@ -132,21 +148,19 @@ def _summary(each: RankSteps, count: int, lost: float) -> dict[str, Any]:
 
 
 def _verdict(
-    everyone: Sequence[RankSteps],
-    charges: Charges,
-    lost: list[float],
-    cycles: int,
-    wall: float,
+    everyone: Sequence[RankSteps], accounts: list[Account], cycles: int, wall: float
 ) -> dict[str, Any]:
     """Names the rank with the highest charge, if it is neither small nor shared by all."""
-    worst = max(range(len(lost)), key=lost.__getitem__)
-    share = lost[worst] / wall if wall else 0.0
+    each, worst = max(zip(everyone, accounts, strict=True), key=lambda pair: pair[1].lost)
+    lost = worst.lost / cycles
+    share = lost / wall if wall else 0.0
     # Chance makes each rank the last one equally often.
-    enough = max(0.1, min(0.75, 2.5 / len(lost)))
-    if share < LEAST_SHARE or lost[worst] < enough * sum(lost):
+    enough = max(0.1, min(0.75, 2.5 / len(accounts)))
+    clear = worst.lost >= enough * sum(account.lost for account in accounts)
+    if share < LEAST_SHARE or worst.times < LEAST_TIMES or not clear:
         text = (
             "there is one rank: nobody waits for it"
-            if len(lost) == 1
+            if len(accounts) == 1
             else f"no rank is waited for more than others in {spell(wall)} a step"
         )
         return {
@@ -157,18 +171,17 @@ def _verdict(
             "share": 0.0,
             "text": text,
         }
-    each = everyone[worst]
-    phase = max(_names(everyone), key=lambda name: charges[worst, name])
+    phase = max(worst.by_phase, key=worst.by_phase.__getitem__)
     doing = {"data": "loads slowest", OTHER: "spends most time outside of phases"}
     text = (
         f"rank {each.rank} on {each.host} {doing.get(phase, f'is slowest in {phase}')}, costing all "
-        f"ranks {share:.0%} of the step ({spell(lost[worst])} of {spell(wall)})".replace("%", " %")
+        f"ranks {share:.0%} of the step ({spell(lost)} of {spell(wall)})".replace("%", " %")
     )
     return {
         "rank": each.rank,
         "host": each.host,
         "phase": phase,
-        "lost_s": lost[worst],
+        "lost_s": lost,
         "share": share,
         "text": text,
     }
