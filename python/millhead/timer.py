@@ -2,6 +2,9 @@
 
 One clock, cut into pieces: at every moment exactly one phase, or none ("other"), is charged, so the
 phases of a step and "other" add up to the step. A phase inside another interrupts it.
+
+While a step is under way, entering and leaving a phase only notes what the clock shows; the notes are
+added up when the step ends. That keeps the timer out of the way of what it times.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from millhead import _hang, _sinks, _stragglers
 from millhead._place import Place, place
@@ -29,6 +32,11 @@ PHASES = ("data", "forward", "backward", "update")
 TRAINING = ("forward", "backward", "update")
 #: Steps that are kept for :meth:`StepTimer.ranks`.
 KEPT = 1000
+#: Steps are added up, and their events written, when there are so many or so much time has passed.
+SETTLE_STEPS, SETTLE_NS = 16, 1_000_000_000
+
+
+Mark = tuple[int, "Phase | None"]
 
 
 class Phase:
@@ -42,7 +50,10 @@ class Phase:
         self.label = json.dumps(name)
 
     def __enter__(self) -> None:
-        self._timer._enter(self)
+        timer = self._timer
+        if timer._wait_for_device is not None:
+            timer._wait_for_device()
+        timer._marks.append((time.monotonic_ns(), self))
 
     def __exit__(
         self,
@@ -50,7 +61,28 @@ class Phase:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._timer._leave(error)
+        timer = self._timer
+        if error is not None:  # no waiting for the device: it may be what failed
+            timer._marks.append((time.monotonic_ns(), None))
+            timer._fail(error)
+            return
+        if timer._wait_for_device is not None:
+            timer._wait_for_device()
+        timer._marks.append((time.monotonic_ns(), None))
+        if timer.barriers and self.name in BARRIER_AFTER:
+            timer._meet()
+
+
+class Step(NamedTuple):
+    """A step that has ended and is not yet added up."""
+
+    number: int
+    began: int
+    ended: int
+    marks: list[Mark]
+    failed: bool
+    samples: int | None
+    tokens: int | None
 
 
 class StepTimer:
@@ -123,13 +155,16 @@ class StepTimer:
         self.data, self.forward, self.backward, self.update = (self(name) for name in PHASES)
         self.waiting = self(WAITING)
         self._sync = sync
-        self._wait_for_device = self._find_device()
-        self._stack: list[tuple[Phase, int]] = []  # phases under way, and when each began
-        self._since = 0  # what the clock showed when charging changed; 0: nothing is charged
-        self._sums: dict[str, int] = {}  # of the step under way, ns
+        #: When phases of the step under way were entered (the phase) and left (None).
+        self._marks: list[Mark] = []
+        self._began = 0  # when the step did; 0: when its first phase will
         self._failed = False
+        self._pending: list[Step] = []
+        self._settled = 0
+        self._last: dict[str, float] = {}
         self._history: deque[dict[str, float]] = deque(maxlen=KEPT)
         self._iterator: Any = None
+        self._tell_training: Callable[[int], object] | None = None
         self._clear()
         self.begin_epoch()
         self._events = _open_events(run, self.place)
@@ -159,36 +194,13 @@ class StepTimer:
                 return wait
         return None
 
-    def _charge(self, name: str) -> int:
-        """Charges the time since the last change; what the clock shows."""
+    def _now(self) -> int:
         if self._wait_for_device is not None:
             self._wait_for_device()
-        now = time.monotonic_ns()
-        if self._since:
-            self._sums[name] = self._sums.get(name, 0) + now - self._since
-        self._since = now
-        return now
+        return time.monotonic_ns()
 
-    def _current(self) -> str:
-        return self._stack[-1][0].name if self._stack else OTHER
-
-    def _enter(self, phase: Phase) -> None:
-        now = self._charge(self._current())
-        self._sums.setdefault(phase.name, 0)
-        self._stack.append((phase, now))
-
-    def _leave(self, error: BaseException | None) -> None:
-        if error is not None:
-            self._wait_for_device, wait = None, self._wait_for_device  # it may be what failed
-        now = self._charge(self._current())
-        phase, began = self._stack.pop()
-        if self._events is not None:
-            self._events.phase(began, now - began, phase.label, self.steps)
-        if error is None:
-            if self.barriers and phase.name in BARRIER_AFTER and not self._stack:
-                self._meet()
-            return
-        self._wait_for_device = wait
+    def _fail(self, error: BaseException) -> None:
+        """An exception leaves a phase."""
         if isinstance(error, StopIteration):  # the loader has no more: no step began
             self._drop()
             return
@@ -209,41 +221,60 @@ class StepTimer:
 
     # --- steps ------------------------------------------------------------------------------
 
-    def step(self, samples: int | None = None, tokens: int | None = None) -> dict[str, float]:
-        """Ends a step: its seconds by phase, with the rest as "other".
+    def step(self, samples: int | None = None, tokens: int | None = None) -> None:
+        """Ends a step.
 
         Args:
             samples: in this step of this rank, where steps differ.
             tokens: likewise.
         """
-        if self._stack:
+        now = self._now()
+        marks = self._marks
+        if len(marks) % 2 or (marks and marks[-1][1] is not None):
             raise RuntimeError(
-                f"step() in the phase {self._current()!r}: leave the phase, then end the step"
+                f"step() in the phase {_inside(marks)[-1]!r}: leave the phase, then end the step"
             )
-        timed = self._since != 0
-        self._charge(OTHER)
-        row = {name: ns / 1e9 for name, ns in self._sums.items()}
-        train = sum(self._sums.get(name, 0) for name in TRAINING)
-        self._sums = {}
+        began = self._began or (marks[0][0] if marks else now)
+        self._pending.append(Step(self.steps, began, now, marks, self._failed, samples, tokens))
+        self._marks = []
+        self._began = now
         self.steps += 1
         self.batch += 1
-        if self._failed:
-            self.partial_steps += 1
-            self._failed = False
-        elif timed:
-            self._count(row, samples, tokens)
-        tell = getattr(self._iterator, "train", None)
-        if tell is not None:
-            tell(train)
-        if self._wait_for_device is None:
-            self._wait_for_device = self._find_device()
-        return row
+        self.partial_steps += self._failed
+        self._failed = False
+        if (
+            len(self._pending) >= SETTLE_STEPS
+            or now - self._settled > SETTLE_NS
+            or self._tell_training is not None
+        ):
+            self._settle()
 
-    def _count(self, row: dict[str, float], samples: int | None, tokens: int | None) -> None:
+    @property
+    def last(self) -> dict[str, float]:
+        """The last step's seconds by phase, with the rest as "other"."""
+        self._settle()
+        return dict(self._last)
+
+    def _settle(self) -> None:
+        """Adds up the steps that have only been noted so far."""
+        lines: list[str] = []
+        for step in self._pending:
+            sums = _add_up(step, None if self._events is None else lines)
+            self._last = {name: ns / 1e9 for name, ns in sums.items()}
+            if not step.failed and step.ended > step.began:
+                self._count(self._last, step)
+            if self._tell_training is not None:
+                self._tell_training(sum(sums.get(name, 0) for name in TRAINING))
+        self._pending.clear()
+        self._settled = time.monotonic_ns()
+        if lines and self._events is not None:
+            self._events.write("".join(lines))
+
+    def _count(self, row: dict[str, float], step: Step) -> None:
         self._history.append(row)
         self._counted += 1
-        self._samples += self.samples if samples is None else samples
-        self._tokens += self.tokens if tokens is None else tokens
+        self._samples += self.samples if step.samples is None else step.samples
+        self._tokens += self.tokens if step.tokens is None else step.tokens
         for name, seconds in row.items():
             self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
@@ -254,21 +285,18 @@ class StepTimer:
         self.batch += 1
 
     def _drop(self) -> None:
-        self._sums = {}
+        self._marks = []
+        self._began = 0
         self._failed = False
-        self._since = 0
-
-    def _under_way(self) -> bool:
-        """Whether a phase has been entered since the last step ended."""
-        return any(name != OTHER for name in list(self._sums))  # a list: the hang watch asks too
 
     def _end_loop(self, iterator: object) -> None:
         """The loop was left, maybe early; a step that had more than its batch is a step."""
         if iterator is not self._iterator:
             return  # it is long since another's turn
         self._iterator = None
-        if not self._stack:
-            if self._failed or self._sums.keys() - {"data", WAITING, OTHER}:
+        if not _inside(self._marks):
+            entered = {phase.name for _, phase in self._marks if phase is not None}
+            if self._failed or entered - {"data", WAITING}:
                 self.step()
             self._drop()
 
@@ -291,6 +319,7 @@ class StepTimer:
         """
         self.batches = batches
         self.batch = done
+        self._wait_for_device = self._find_device()
         self._drop()
 
     @property
@@ -319,8 +348,9 @@ class StepTimer:
         Returns:
             The line: as train_llm.py's, times in ms a step.
         """
-        if self._under_way():
+        if self._marks:
             self.step()
+        self._settle()
         here = self.place
         line = {
             "global_step": global_step,
@@ -339,8 +369,8 @@ class StepTimer:
             if not self.quiet:
                 _sinks.say(line, here)
             _sinks.write(self.sinks, line, here)
-        if self._since:
-            self._since = time.monotonic_ns()  # logging is nobody's time
+        if self._began:
+            self._began = time.monotonic_ns()  # logging is nobody's time
         return line
 
     def _times(self) -> dict[str, float]:
@@ -376,6 +406,7 @@ class StepTimer:
             step) and a sentence ``text``; ``rank`` is None where nobody stands out. ``ranks`` has
             each rank's seconds a step by phase.
         """
+        self._settle()
         here = self.place
         own = RankSteps(here.rank, here.host, list(self._history))
         self._history.clear()
@@ -390,12 +421,12 @@ class StepTimer:
     # --- hanging ----------------------------------------------------------------------------
 
     def _still(self) -> tuple[float, str]:
-        """For how many seconds nothing was charged anew, and where; read by another thread."""
-        since, stack = self._since, list(self._stack)
-        if not since or not (stack or self._under_way()):
+        """For how many seconds no phase was entered or left, and where; read by another thread."""
+        marks = list(self._marks)
+        if not marks:
             return 0.0, ""
-        current = stack[-1][0].name if stack else OTHER
-        return (time.monotonic_ns() - since) / 1e9, f"{current}, step {self.steps}"
+        where = (_inside(marks) or [OTHER])[-1]
+        return (time.monotonic_ns() - marks[-1][0]) / 1e9, f"{where}, step {self.steps}"
 
     def _workers(self) -> dict[int, int]:
         """Numbers of the loader's workers by pid; torch's iterators and millhead's have a list."""
@@ -404,6 +435,7 @@ class StepTimer:
 
     def close(self) -> None:
         """Ends what runs beside the loop; the timer still times."""
+        self._settle()
         if self._hang is not None:
             self._hang.close()
         self._hang = None
@@ -446,10 +478,43 @@ class Loop(Generic[Batch]):
                 except StopIteration:
                     return
                 yield batch
-                if timer._under_way():
+                if timer._marks:
                     timer.step()
         finally:
             timer._end_loop(iterator)
+
+
+def _inside(marks: list[Mark]) -> list[str]:
+    """Names of the phases that are still under way, the innermost last."""
+    names: list[str] = []
+    for _, phase in marks:
+        if phase is not None:
+            names.append(phase.name)
+        elif names:
+            names.pop()
+    return names
+
+
+def _add_up(step: Step, lines: list[str] | None) -> dict[str, int]:
+    """A step's ns by phase; adds an event for each use of a phase, where there are lines to add to."""
+    sums: dict[str, int] = {}
+    stack: list[tuple[int, Phase]] = []
+    since = step.began
+    for ns, phase in step.marks:
+        current = stack[-1][1].name if stack else OTHER
+        sums[current] = sums.get(current, 0) + ns - since
+        since = ns
+        if phase is not None:
+            stack.append((ns, phase))
+        elif stack:  # empty where the notes of a phase under way were dropped
+            entered, left = stack.pop()
+            if lines is not None:
+                lines.append(
+                    f'{{"event":"phase","t":{entered},"ns":{ns - entered},"name":{left.label},'
+                    f'"step":{step.number}}}\n'
+                )
+    sums[OTHER] = sums.get(OTHER, 0) + step.ended - since
+    return sums
 
 
 def _process_group() -> Any:
@@ -481,10 +546,9 @@ class _PhaseEvents:
             }
             os.write(self._file, json.dumps(header).encode() + b"\n")
 
-    def phase(self, began: int, ns: int, label: str, step: int) -> None:
-        """A phase ended; ``label`` is its name as JSON."""
-        line = f'{{"event":"phase","t":{began},"ns":{ns},"name":{label},"step":{step}}}\n'
-        os.write(self._file, line.encode())
+    def write(self, lines: str) -> None:
+        """Whole lines."""
+        os.write(self._file, lines.encode())
 
     def close(self) -> None:
         """No more events."""
