@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from millhead import Advice
+from millhead._events import ranked
 from millhead._place import Place
 
 #: Who writes: every rank, the first one of each machine, or rank 0 alone.
@@ -39,7 +40,7 @@ def write(sinks: Iterable[Sink], line: dict[str, Any], place: Place) -> None:
     """Give a line to every sink; a file of a rank other than 0 has the rank in its name."""
     for sink in sinks:
         if isinstance(sink, str | os.PathLike):
-            path = ranked(Path(sink), place.rank)
+            path = Path(sink).with_name(ranked(Path(sink).name, place.rank))
             (_add_to_csv if path.suffix == ".csv" else _add_to_json_lines)(path, line)
         else:
             sink.log(line, step=line["global_step"])
@@ -53,11 +54,6 @@ def check(sinks: Iterable[Sink]) -> None:
                 raise ValueError(f"a file for log lines ends in .jsonl or .csv, got {str(sink)!r}")
         elif not callable(getattr(sink, "log", None)):
             raise TypeError(f"a sink is a path or has a method log(), got {type(sink).__name__}")
-
-
-def ranked(path: Path, rank: int) -> Path:
-    """``log.jsonl`` for rank 0, ``log.rank3.jsonl`` for rank 3."""
-    return path if rank == 0 else path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
 
 
 def say(line: dict[str, Any], place: Place) -> None:

@@ -15,13 +15,16 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
+import millhead
 from millhead import _hang, _sinks, _stragglers
 from millhead._place import Place, place
 from millhead._stragglers import BARRIER_AFTER, OTHER, WAITING, RankSteps
+
+if TYPE_CHECKING:
+    from millhead._watch import Recording
 
 __all__ = ["Phase", "StepTimer"]
 
@@ -167,7 +170,7 @@ class StepTimer:
         self._tell_training: Callable[[int], object] | None = None
         self._clear()
         self.begin_epoch()
-        self._events = _open_events(run, self.place)
+        self._recording = _recording(run)
         self._hang: _hang.HangWatch | None = None
         if hang_after is not None:
             self._hang = _hang.HangWatch(
@@ -259,7 +262,7 @@ class StepTimer:
         """Adds up the steps that have only been noted so far."""
         lines: list[str] = []
         for step in self._pending:
-            sums = _add_up(step, None if self._events is None else lines)
+            sums = _add_up(step, None if self._recording is None else lines)
             self._last = {name: ns / 1e9 for name, ns in sums.items()}
             if not step.failed and step.ended > step.began:
                 self._count(self._last, step)
@@ -267,8 +270,8 @@ class StepTimer:
                 self._tell_training(sum(sums.get(name, 0) for name in TRAINING))
         self._pending.clear()
         self._settled = time.monotonic_ns()
-        if lines and self._events is not None:
-            self._events.write("".join(lines))
+        if self._recording is not None:
+            self._recording.log.write("".join(lines))
 
     def _count(self, row: dict[str, float], step: Step) -> None:
         self._history.append(row)
@@ -293,7 +296,7 @@ class StepTimer:
         """The loop was left, maybe early; a step that had more than its batch is a step."""
         if iterator is not self._iterator:
             return  # it is long since another's turn
-        self._iterator = None
+        self._iterator = self._tell_training = None
         if not _inside(self._marks):
             entered = {phase.name for _, phase in self._marks if phase is not None}
             if self._failed or entered - {"data", WAITING}:
@@ -439,9 +442,7 @@ class StepTimer:
         if self._hang is not None:
             self._hang.close()
         self._hang = None
-        if self._events is not None:
-            self._events.close()
-        self._events = None
+        self._recording = None  # it ends with its last user
 
     def __enter__(self) -> Self:
         return self
@@ -470,6 +471,7 @@ class Loop(Generic[Batch]):
             batches = None
         timer.begin_epoch(batches, self._done)
         timer._iterator = iterator
+        timer._tell_training = getattr(self._loader, "add_training", None)  # it is watched
         try:
             while True:
                 try:
@@ -523,41 +525,17 @@ def _process_group() -> Any:
     return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
 
 
-class _PhaseEvents:
-    """Writes ``phase`` events to a run: one line, one write, at the end of the file."""
+def _recording(run: str | os.PathLike[str] | None) -> Recording | None:
+    """The events of a run, shared with whoever watches a loader into it."""
+    directory = run or os.environ.get("MILLHEAD_WATCH")
+    if not directory or (run is None and millhead._no_core is not None):
+        return None
+    from millhead._watch import recording_of
 
-    def __init__(self, directory: Path, here: Place) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        path = _sinks.ranked(directory / "events.jsonl", here.rank)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        self._file = os.open(path, flags, 0o644)
-        if os.fstat(self._file).st_size == 0:
-            header = {
-                "event": "header",
-                "t": time.monotonic_ns(),
-                "schema": "millhead-events",
-                "version": 1,
-                "unix": time.time(),
-                "pid": os.getpid(),
-                "host": here.host,
-                "rank": here.rank,
-                "world": here.world,
-                "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-            }
-            os.write(self._file, json.dumps(header).encode() + b"\n")
-
-    def write(self, lines: str) -> None:
-        """Whole lines."""
-        os.write(self._file, lines.encode())
-
-    def close(self) -> None:
-        """No more events."""
-        os.close(self._file)
-
-
-def _open_events(run: str | os.PathLike[str] | None, here: Place) -> _PhaseEvents | None:
-    directory = os.fspath(run) if run is not None else os.environ.get("MILLHEAD_WATCH")
-    return _PhaseEvents(Path(directory), here) if directory else None
+    # a directory from the environment is not ours alone: other processes may have begun to write
+    recording = recording_of(directory, fresh=run is not None)
+    recording.run.describe()
+    return recording
 
 
 def _device_memory() -> dict[str, float]:

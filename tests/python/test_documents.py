@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import millhead.data
+import millhead.timer
 import millhead.torch
 import millhead.torch._install
 import millhead.torch.distributed
@@ -83,6 +85,8 @@ def test_the_snippets_about_ranks_run_one_after_the_other(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "module",
     [
+        millhead.data,
+        millhead.timer,
         millhead.torch,
         millhead.torch._install,
         millhead.torch.distributed,

@@ -457,14 +457,38 @@ def test_phases_are_events_of_a_run(
     with StepTimer(run=run if how == "argument" else None, quiet=True) as timer:
         clock.move(1)
         _steps(timer, clock, count=2, data=5, **{'with "quotes"': 7})
-    header, *events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    assert header["event"] == "header" and header["schema"] == "millhead-events"
+    header, *events, end = [
+        json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()
+    ]
+    assert (header["event"], header["schema"]) == ("header", "millhead-events")
+    assert end["event"] == "end"
+    assert json.loads((run / "run.json").read_text())["schema"] == "millhead-run"
     assert [event["event"] for event in events] == ["phase"] * 4
     assert [event["name"] for event in events] == ["data", 'with "quotes"'] * 2
     assert [event["ns"] for event in events] == [5 * MS, 7 * MS] * 2
     assert [event["step"] for event in events] == [0, 0, 1, 1]
     began = 1000 + MS
     assert [event["t"] - began for event in events] == [0, 5 * MS, 12 * MS, 17 * MS]
+
+
+def test_a_watched_loader_is_told_how_much_of_a_step_was_training(
+    clock: Clock, tmp_path: Path
+) -> None:
+    watched = millhead.watch([1, 2, 3], run=tmp_path)
+    with StepTimer(run=tmp_path) as timer:
+        for _ in timer.loop(watched):
+            with timer.forward:
+                clock.move(10)
+            with timer("augment"):
+                clock.move(5)
+            with timer.update:
+                clock.move(2)
+    watched.close()
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    steps = [event for event in events if event["event"] == "step"]
+    assert [step["train"] for step in steps] == [12 * MS] * 3
+    phases = [event["name"] for event in events if event["event"] == "phase"]
+    assert phases == ["data", "forward", "augment", "update"] * 3  # all in one file
 
 
 # --- what goes wrong --------------------------------------------------------------------------
@@ -675,6 +699,7 @@ def test_real_ranks_write_files_of_their_own(ranks_report: tuple[Path, dict[str,
         *("all.jsonl", "all.rank1.jsonl", "all.rank2.jsonl", "all.rank3.jsonl"),
         *("events.jsonl", "events.rank1.jsonl", "events.rank2.jsonl", "events.rank3.jsonl"),
         "one.csv",
+        "run.json",
     ]
     header = json.loads((directory / "events.rank3.jsonl").read_text().splitlines()[0])
     assert (header["rank"], header["world"]) == (3, 4)
