@@ -12,6 +12,7 @@ from typing import Any
 import procs
 import pytest
 import torch
+import yaml
 
 SEEDS = Path(__file__).resolve().parents[2] / "examples" / "seeds"
 FILES = sorted(path.name for path in SEEDS.glob("seed*.py"))
@@ -22,7 +23,7 @@ WHOLE_EPOCHS = {
     "seed001_your_dataset.py",
     *(name for name in FILES if name.startswith("seed003")),
     *(name for name in FILES if name.startswith("seed004")),
-} - {"seed004_workers.py", "seed004_benchmark.py"}
+} - {"seed004_workers.py", "seed004_benchmark.py", "seed004_sweep.py"}
 EPOCH_LINE = re.compile(r"^millhead: epoch \d+: ", re.MULTILINE)
 
 pytestmark = pytest.mark.limit(30)  # the one run of all snippets is held to a limit of its own
@@ -165,6 +166,23 @@ def test_002_the_diff_changes_no_loss(runs: dict[str, dict[str, Any]]) -> None:
     assert len(before_0) == 8
 
 
+def test_000_the_timers_log_and_say_whom_ranks_wait_for(runs: dict[str, dict[str, Any]]) -> None:
+    run = runs["seed000_train_llm.py"]["millhead"]
+    progress = [line.rpartition(", loss ")[0] for line in _results(run)]
+    assert progress == [
+        "step 4: epoch 0, 50%, 4 left",
+        "step 8: epoch 0, 100%, 0 left",
+        "step 12: epoch 1, 50%, 4 left",
+        "step 16: epoch 1, 100%, 0 left",
+    ]
+    logged = re.findall(r"^\[rank=(\d)\] \[.*\] INFO:\{'global_step': (\d+),", run["stderr"], re.MULTILINE)
+    assert sorted(logged) == sorted(
+        (rank, step) for rank in "01" for step in ("4", "8", "12", "16")
+    )
+    said = re.findall(r"^(with|without) barriers: (?:rank \d on|no rank) ", run["stdout"], re.MULTILINE)
+    assert said == ["with", "without"]
+
+
 def test_001_the_allocation_examples(runs: dict[str, dict[str, Any]]) -> None:
     assert _results(runs["seed001_cpu_count.py"]["millhead"]) == [
         "20 CPUs, 1 GPUs: 2 reserved, 18 workers per GPU, 18 in all",
@@ -179,6 +197,31 @@ def test_001_no_configuration_changes_a_batch(runs: dict[str, dict[str, Any]]) -
         f"{name}: 24 batches {word}"
         for name in ("baseline", "workers", "higher prefetch_factor", "forkserver")
     ]
+
+
+def test_001_every_batch_of_both_epochs_is_timed(runs: dict[str, dict[str, Any]]) -> None:
+    files = "['benchmark_config.yaml', 'timing_results.csv', 'timing_summary.yaml']"
+    run = runs["seed001_timing_benchmark.py"]["millhead"]
+    assert _results(run) == [f"16 batches, {files}"]  # 64 rows in batches of 8, twice
+    assert re.search(
+        r"^data [\d.]+ ms, forward .* ms, backward .* ms, other .* ms$", run["stdout"], re.MULTILINE
+    )
+
+
+def test_001_the_timings_are_kept_where_asked_for(tmp_path: Path) -> None:
+    config = tmp_path / "loader.yaml"
+    config.write_text("{batch_size: 16, num_workers: 1}")
+    script = str(SEEDS / "seed001_timing_benchmark.py")
+    options = ["-c", str(config), "--epochs", "1", "--save-dir", str(tmp_path / "results")]
+    done = procs.run([sys.executable, script, *options])
+    assert done.returncode == 0, done.stderr
+    header, *rows = (tmp_path / "results" / "timing_results.csv").read_text().splitlines()
+    assert header == "data,forward,backward,other"
+    assert len(rows) == 4
+    assert all(float(number) >= 0 for row in rows for number in row.split(","))
+    summary = yaml.safe_load((tmp_path / "results" / "timing_summary.yaml").read_text())
+    assert summary["batches"] == 4
+    assert summary["train_step_time"] > 0
 
 
 def test_001_all_modes_of_dask_read_the_same(runs: dict[str, dict[str, Any]]) -> None:
@@ -244,6 +287,16 @@ def test_004_data_in_memory_is_shuffled_into_batches_of_64(
 ) -> None:
     sizes = _results(runs["seed004_tensor_dataset.py"]["millhead"])[0]
     assert sizes == "batches of [64, 64, 64, 8]"
+
+
+def test_004_the_sweep_takes_as_many_batches_as_it_counts(runs: dict[str, dict[str, Any]]) -> None:
+    word = _fingerprint(3 * _dummy_batches(size=8, count=6))
+    run = runs["seed004_sweep.py"]["millhead"]
+    counts = (0, 1, 2, 4)
+    assert _results(run) == [f"workers {count}: 18 batches {word}" for count in counts]
+    ms = r"[\d.]+\+-[\d.]+ ms"
+    timed = rf"^Workers: (\d), set-up {ms}, first batch {ms}, then {ms} a batch$"
+    assert re.findall(timed, run["stdout"], re.MULTILINE) == [str(count) for count in counts]
 
 
 def test_004_the_measured_batches_are_the_same_for_any_number_of_workers(
