@@ -1,8 +1,9 @@
 """A loop that no longer moves: noticed, and every process's Python stack written down.
 
-Stacks are dumped by faulthandler from inside a signal handler, so a process that holds the
-interpreter's lock for ever is dumped too. Workers forked after the watch began have the handler from
-their parent. Others are not signalled: without a handler the signal would end them.
+Stacks are dumped by faulthandler from inside a signal handler, so a worker that never gives up its
+interpreter's lock is dumped too. (In this process the watch is a thread, and needs the lock to begin.)
+Workers forked after the watch began have the handler, and the file it writes to, from their parent.
+Others are not signalled: without a handler the signal would end them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from typing import Any
 
 #: Beside SIGRTMIN+9 and +10, on which millhead's own workers show their stacks.
 SIGNAL = signal.SIGRTMIN + 11
+#: Name of the memory that stacks are written to.
+STACKS = "millhead-hang"
 #: How long a process may take to dump.
 ANSWER_S = 1.0
 
@@ -49,7 +52,7 @@ class HangWatch:
         self._error_file = error_file
         self._rank = rank
         self._end = threading.Event()
-        self._stacks = os.fdopen(os.memfd_create("millhead-hang"), "rb", buffering=0)
+        self._stacks = os.fdopen(os.memfd_create(STACKS), "rb", buffering=0)
         self._registered = signal.getsignal(SIGNAL) is signal.SIG_DFL
         if self._registered:  # a handler of the user's stays
             faulthandler.register(SIGNAL, file=self._stacks.fileno())
@@ -94,7 +97,7 @@ class HangWatch:
 
     def _stack_of(self, pid: int) -> str:
         """The Python stacks of a process's threads, or what the kernel says it does."""
-        if not catches(pid, SIGNAL):
+        if not self._registered or not holds(pid, STACKS) or not catches(pid, SIGNAL):
             return state(pid)
         start = os.fstat(self._stacks.fileno()).st_size
         os.kill(pid, SIGNAL)
@@ -132,6 +135,17 @@ def catches(pid: int, number: int) -> bool:
         return False
     caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
     return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
+
+
+def holds(pid: int, memory: str) -> bool:
+    """Whether a process has memory of that name open."""
+    try:
+        return any(
+            os.readlink(entry).startswith(f"/memfd:{memory} ")
+            for entry in Path(f"/proc/{pid}/fd").iterdir()
+        )
+    except OSError:  # it has ended, or is another user's
+        return False
 
 
 def state(pid: int) -> str:

@@ -208,7 +208,7 @@ class StepTimer:
             self._drop()
             return
         self._failed = True
-        if self.error_file and not isinstance(error, GeneratorExit):
+        if self.error_file and isinstance(error, Exception):
             _hang.record(self.error_file, error)
 
     def _meet(self) -> None:
@@ -372,8 +372,6 @@ class StepTimer:
             if not self.quiet:
                 _sinks.say(line, here)
             _sinks.write(self.sinks, line, here)
-        if self._began:
-            self._began = time.monotonic_ns()  # logging is nobody's time
         return line
 
     def _times(self) -> dict[str, float]:
@@ -419,6 +417,7 @@ class StepTimer:
             gathered: list[Any] = [None] * dist.get_world_size(group)
             dist.all_gather_object(gathered, tuple(own), group=group)
             everyone = [RankSteps(*each) for each in gathered]
+            self._began = self._began and time.monotonic_ns()  # ranks met here, not in a step
         return _stragglers.find(everyone)
 
     # --- hanging ----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+import signal
 import sys
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ import millhead.torch
 import procs
 import pytest
 import torch
-from millhead import StepTimer, _stragglers
+from millhead import StepTimer, _hang, _stragglers
 from millhead._stragglers import RankSteps
 from tqdm import tqdm
 
@@ -224,7 +225,7 @@ def test_each_line_begins_anew_and_one_without_steps_divides_by_nothing(clock: C
     assert _log(timer)["time/total"] == pytest.approx(30)
 
 
-def test_the_line_ends_the_step_under_way_and_its_own_time_is_nobodys(
+def test_the_line_ends_the_step_under_way_and_its_own_time_is_the_next_ones(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timer = StepTimer()
@@ -234,7 +235,8 @@ def test_the_line_ends_the_step_under_way_and_its_own_time_is_nobodys(
         with timer.forward:
             clock.move(10)
         lines.append(_log(timer))
-    assert [line["time/total"] for line in lines] == pytest.approx([10] * 4)
+    assert [line["time/total"] for line in lines] == pytest.approx([10, 710, 710, 710])
+    assert [line["time/other"] for line in lines] == pytest.approx([0, 700, 700, 700])
     assert [line["num_batches_remaining"] for line in lines] == [3, 2, 1, 0]
     assert timer.steps == 4
 
@@ -564,6 +566,32 @@ def test_a_hang_shows_every_stack(loader: str, start: str, tmp_path: Path) -> No
         assert "wait_for_ever" in done.stderr
     else:  # it has no handler: it is left alone
         assert re.match("no Python stack; state [A-Z], in the kernel", stuck[0]["traceback"])
+
+
+def test_a_signal_that_the_user_handles_is_not_sent(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    got: list[int] = []
+    before = signal.signal(_hang.SIGNAL, lambda number, _: got.append(number))
+    try:
+        file = tmp_path / "error.json"
+        with StepTimer(hang_after=0.1, error_file=str(file)) as timer, timer.forward:
+            assert procs.wait_until(file.exists)
+        assert callable(signal.getsignal(_hang.SIGNAL))
+    finally:
+        signal.signal(_hang.SIGNAL, before)
+    assert got == []
+    assert "no Python stack; state " in capfd.readouterr().err
+
+
+def test_only_errors_are_recorded(tmp_path: Path) -> None:
+    timer = StepTimer(error_file=str(tmp_path / "error.json"))
+    with pytest.raises(KeyboardInterrupt), timer.forward:
+        raise KeyboardInterrupt
+    assert not (tmp_path / "error.json").exists()
+    unwritable = StepTimer(error_file=str(tmp_path))
+    with pytest.raises(ValueError, match="the loss is"), unwritable.forward:  # still itself
+        raise ValueError("the loss is not finite")
 
 
 # --- ranks ------------------------------------------------------------------------------------
