@@ -3,8 +3,8 @@
 One clock, cut into pieces: at every moment exactly one phase, or none ("other"), is charged, so the
 phases of a step and "other" add up to the step. A phase inside another interrupts it.
 
-While a step is under way, entering and leaving a phase only notes what the clock shows; the notes are
-added up when the step ends. That keeps the timer out of the way of what it times.
+While a step is under way, entering and leaving a phase only notes what the clock shows; the notes of
+several steps are added up together. That keeps the timer out of the way of what it times.
 """
 
 from __future__ import annotations
@@ -158,6 +158,7 @@ class StepTimer:
         self.data, self.forward, self.backward, self.update = (self(name) for name in PHASES)
         self.waiting = self(WAITING)
         self._sync = sync
+        self._wait_for_device: Callable[[], object] | None = None
         #: When phases of the step under way were entered (the phase) and left (None).
         self._marks: list[Mark] = []
         self._began = 0  # when the step did; 0: when its first phase will
@@ -233,9 +234,10 @@ class StepTimer:
         """
         now = self._now()
         marks = self._marks
-        if len(marks) % 2 or (marks and marks[-1][1] is not None):
+        # a look at the whole list only where it is not in pairs: this runs in every step
+        if (len(marks) % 2 or (marks and marks[-1][1] is not None)) and (names := _inside(marks)):
             raise RuntimeError(
-                f"step() in the phase {_inside(marks)[-1]!r}: leave the phase, then end the step"
+                f"step() in the phase {names[-1]!r}: leave the phase, then end the step"
             )
         began = self._began or (marks[0][0] if marks else now)
         self._pending.append(Step(self.steps, began, now, marks, self._failed, samples, tokens))
@@ -270,6 +272,8 @@ class StepTimer:
                 self._tell_training(sum(sums.get(name, 0) for name in TRAINING))
         self._pending.clear()
         self._settled = time.monotonic_ns()
+        if self._wait_for_device is None:  # it may have come into use since
+            self._wait_for_device = self._find_device()
         if self._recording is not None:
             self._recording.log.write("".join(lines))
 

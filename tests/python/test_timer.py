@@ -133,6 +133,11 @@ def test_ending_a_step_inside_a_phase_is_refused() -> None:
     timer = StepTimer()
     with timer.forward, pytest.raises(RuntimeError, match=r"step\(\) in the phase 'forward'"):
         timer.step()
+    timer.step()
+    with pytest.raises(StopIteration), timer("outer"), timer.data:
+        next(iter([]))
+    timer.step()  # nothing is under way any more
+    assert timer.steps == 2
 
 
 def test_the_device_is_waited_for_at_both_ends_of_a_phase_once_it_is_in_use(
@@ -140,13 +145,13 @@ def test_the_device_is_waited_for_at_both_ends_of_a_phase_once_it_is_in_use(
 ) -> None:
     waits: list[str] = []
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append("cuda"))
-    timer = StepTimer()
+    timer = StepTimer(quiet=True)
     with timer.forward:
         pass
     timer.step()
     assert waits == []  # and nobody has made a context
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    timer.begin_epoch()
+    assert timer.last  # when steps are added up, it is noticed
     with timer.forward:
         assert waits == ["cuda"]
     assert waits == ["cuda"] * 2
