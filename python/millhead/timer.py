@@ -36,7 +36,7 @@ TRAINING = ("forward", "backward", "update")
 #: Steps that are kept for :meth:`StepTimer.ranks`.
 KEPT = 1000
 #: Steps are added up, and their events written, when there are so many or so much time has passed.
-SETTLE_STEPS, SETTLE_NS = 16, 1_000_000_000
+SETTLE_STEPS, SETTLE_NS = 64, 1_000_000_000
 
 
 Mark = tuple[int, "Phase | None"]
