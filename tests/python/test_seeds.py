@@ -203,6 +203,17 @@ def test_001_no_configuration_changes_a_batch(runs: dict[str, dict[str, Any]]) -
     ]
 
 
+def test_001_every_configuration_is_measured_and_one_recommended(
+    runs: dict[str, dict[str, Any]],
+) -> None:
+    run = runs["seed001_benchmark_configurations.py"]["millhead"]
+    names = ("baseline", "default", "more-workers")
+    assert _results(run) == [f"{name}: 16 batches" for name in names]  # 8 in each of two epochs
+    recommended = re.search(r"^recommended: ([\w-]+): .+", run["stdout"], re.MULTILINE)
+    assert recommended is not None
+    assert recommended[1] in names
+
+
 def test_001_every_batch_of_both_epochs_is_timed(runs: dict[str, dict[str, Any]]) -> None:
     files = "['benchmark_config.yaml', 'timing_results.csv', 'timing_summary.yaml']"
     run = runs["seed001_timing_benchmark.py"]["millhead"]
