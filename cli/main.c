@@ -18,6 +18,7 @@ typedef struct verb {
 
 /* The one list of verbs: it drives --help and the hint after an unknown one. */
 static const verb verbs[] = {
+    {"bench", "a dataset under several loader configurations, and the one to take", mh_cmd_python},
     {"doctor", "what a run waited for, and what to do about it", mh_cmd_doctor},
     {"export", "a run as a trace for a viewer, or as a table", mh_cmd_export},
     {"plan", "how many workers for these CPUs and GPUs", mh_cmd_plan},

@@ -6,7 +6,7 @@ import importlib
 import sys
 
 #: Each has a function ``main(arguments)`` that returns the exit code.
-VERBS = {"doctor": "millhead.doctor", "run": "millhead.run"}
+VERBS = {"bench": "millhead.bench", "doctor": "millhead.doctor", "run": "millhead.run"}
 
 
 def main() -> int:

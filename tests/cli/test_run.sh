@@ -49,6 +49,10 @@ becomes beside-3 "$scratch/path/millhead"
 becomes given env MILLHEAD_PYTHON="$scratch/given/snake" "$scratch/bin/millhead"
 becomes given env PATH="$scratch/given:$PATH" MILLHEAD_PYTHON=snake "$scratch/bin/millhead"
 
+# bench goes the same way
+out=$("$scratch/bin/millhead" bench mine:dataset --json)
+[ "$out" = "beside-3 <bench> <mine:dataset> <--json>" ] || fail "bench: got '$out'"
+
 for wrong in "$scratch/gone" "$scratch/given" ; do
     MILLHEAD_PYTHON=$wrong "$scratch/bin/millhead" run x.py >"$scratch/out" 2>"$scratch/err"
     [ $? -eq 2 ] || fail "MILLHEAD_PYTHON=$wrong: exit code"

@@ -1,0 +1,121 @@
+"""A benchmark's table for people, and its line of progress."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, TextIO
+
+from millhead._bench_matrix import Run
+
+_HEADINGS = (
+    "",
+    "total s",
+    "speed-up",
+    "start s",
+    "wait ms",
+    "speed-up",
+    "samples/s",
+    "CPU s",
+    "PSS MB",
+    "cause",
+)
+
+
+def table(report: dict[str, Any], colour: bool) -> str:
+    """All rows, the recommended one marked; failed ones below with what failed."""
+    chosen = (report["recommended"] or {}).get("name")
+    done = [row for row in report["configs"] if row["repeats"]]
+    lines = [list(_HEADINGS)]
+    for row in done:
+        mark = "*" if row["name"] == chosen else " "
+        lines.append([f"{mark} {row['name']}", *_cells(row)])
+        if row["cold"]:
+            lines.append(["    cold cache", *_cells({**row, **row["cold"], "cause": ""})])
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADINGS))]
+    last = len(_HEADINGS) - 1
+    text = []
+    for line in lines:
+        cells = [
+            cell.ljust(width) if column in (0, last) else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        shown = "  ".join(cells).rstrip()
+        text.append(f"\x1b[1m{shown}\x1b[0m" if colour and line[0].startswith("*") else shown)
+    for row in report["configs"]:
+        if row["error"]:
+            text.append(
+                f"  {row['name']}: {row['error']}" + (f" ({row['log']})" if row["log"] else "")
+            )
+        elif not row["repeats"]:
+            text.append(f"  {row['name']}: not run")
+    return "\n".join(text)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    start = (row["setup_s"] or 0.0) + (row["first_batch_s"] or 0.0)
+    wait = row["wait_s"]["mean"]
+    rate = row["samples_per_s"]
+    return [
+        _with_bar(row["total_s"], row["total_std_s"]),
+        _number(row["speedup"], 2),
+        _number(start, 2),
+        _number(None if wait is None else wait * 1e3, 2),
+        _number(row["wait_speedup"], 1),
+        _with_bar(rate["mean"], rate["std"]),
+        _number(row["cpu_s"], 1),
+        _number(row["pss_mb"], 0),
+        row["cause"] or ("" if row["cause"] == "" else "-"),
+    ]
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _with_bar(mean: float | None, bar: float | None) -> str:
+    """With as many digits as are worth reading: three, or as the error bar has."""
+    if mean is None:
+        return "-"
+    digits = 0 if mean >= 1000 else 1 if mean >= 100 else 2
+    return f"{mean:.{digits}f}" + ("" if bar is None else f" ±{bar:.{digits}f}")
+
+
+class Progress:
+    """One line on a terminal, written over and over; nothing elsewhere."""
+
+    def __init__(self, runs: int, stream: TextIO = sys.stderr) -> None:
+        self.runs = runs
+        self.stream = stream
+        self.shown = stream.isatty()
+        self.began = time.monotonic()
+        self.first: int | None = None
+
+    def tell(self, number: int, run: Run) -> None:
+        """A run begins; how long the rest takes is guessed from those before it."""
+        if not self.shown:
+            return
+        self.first = number if self.first is None else self.first
+        finished = number - self.first
+        left = ""
+        if finished:
+            seconds = (time.monotonic() - self.began) / finished * (self.runs - number)
+            left = f", about {_duration(seconds)} left"
+        self.stream.write(f"\r\x1b[K{number + 1} of {self.runs}: {run.name}{left}")
+        self.stream.flush()
+
+    def end(self) -> None:
+        """Leave no trace."""
+        if self.shown:
+            self.stream.write("\r\x1b[K")
+            self.stream.flush()
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def wants_colour(stream: TextIO = sys.stdout) -> bool:
+    """Whether escape sequences are welcome there."""
+    return stream.isatty() and not os.environ.get("NO_COLOR")
