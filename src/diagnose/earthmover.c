@@ -10,29 +10,17 @@
 #include "base/error.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* The samples of the batch a process is fetching. Key: 0, 0, 0, pid. */
-typedef struct pid_record {
-    mh_record_key key;
-    uint32_t samples; /* of the batch under way */
-    uint32_t get;     /* its get_record */
-    uint32_t worker;  /* in the order in which processes were seen */
-} pid_record;
-
-/* A batch that was fetched, wholly or in part. Key: 0, 0, 0, its number. */
-typedef struct get_record {
-    mh_record_key key;
+/* A batch as a process fetched it. */
+typedef struct fetched {
     uint64_t begin, ns, excess;
     uint32_t samples;
     int32_t worker;
-} get_record;
+} fetched;
 
 void mh_earth_init(mh_earth *earth)
 {
-    *earth = (mh_earth){.pids.size = sizeof(pid_record),
-                        .gets.size = sizeof(get_record),
-                        .setup_start = MH_NOT_MEASURED,
+    *earth = (mh_earth){.setup_start = MH_NOT_MEASURED,
                         .setup_ns = MH_NOT_MEASURED,
                         .first_t = UINT64_MAX,
                         .workers = -1,
@@ -45,9 +33,7 @@ void mh_earth_init(mh_earth *earth)
 void mh_earth_deinit(mh_earth *earth)
 {
     mh_free(earth->marks);
-    mh_records_deinit(&earth->pids);
-    mh_records_deinit(&earth->gets);
-    mh_free(earth->samples.items);
+    mh_free(earth->gets);
 }
 
 /* --- events --- */
@@ -65,7 +51,6 @@ static int run_start(mh_earth *earth, const mh_log_event *event)
     earth->batch_size = setting(event->batch_size, -1);
     earth->persistent = setting(event->persistent, 0);
     earth->pin_memory = setting(event->pin_memory, 0);
-    (void)snprintf(earth->start, sizeof earth->start, "%s", earth->workers ? "forkserver" : "none");
     return 1;
 }
 
@@ -86,32 +71,19 @@ static int mark_add(mh_earth *earth, const mh_log_event *event)
     return 1;
 }
 
-static int get_end(mh_earth *earth, const mh_log_event *event)
+static int get_add(mh_earth *earth, const mh_log_event *event)
 {
-    uint64_t ns = mh_log_or(event->ns, 0);
-    uint32_t size = earth->batch_size > 0 ? (uint32_t)earth->batch_size : 1;
-    mh_record_key key = {0, 0, 0, (uint32_t)mh_log_or(event->pid, 0)};
-    pid_record *process = mh_records_find(&earth->pids, key);
-    if (!process) {
-        process = mh_records_add(&earth->pids, key);
-        if (!process)
-            return 0;
-        process->worker = (uint32_t)earth->pids.count - 1;
-    }
-    if (process->samples == 0) {
-        get_record *fresh =
-            mh_records_add(&earth->gets, (mh_record_key){.nth = (uint32_t)earth->gets.count});
-        if (!fresh)
-            return 0;
-        fresh->begin = (uint64_t)event->t - (ns < (uint64_t)event->t ? ns : 0);
-        fresh->worker = earth->workers > 0 ? (int32_t)process->worker : -1;
-        process->get = (uint32_t)earth->gets.count - 1;
-    }
-    get_record *get = mh_records_at(&earth->gets, process->get);
-    get->ns += ns;
-    get->samples++;
-    process->samples = (process->samples + 1) % size;
-    return mh_samples_add(&earth->samples, ns, process->get);
+    void *items = earth->gets;
+    uint64_t ns = mh_log_or(event->ns, 0), end = (uint64_t)event->t;
+    if (!mh_array_reserve(&items, &earth->get_room, earth->get_count, sizeof *earth->gets))
+        return 0;
+    earth->gets = items;
+    earth->gets[earth->get_count++] = (mh_earth_get){
+        .begin = ns < end ? end - ns : 0,
+        .ns = ns,
+        .pid = (uint32_t)mh_log_or(event->pid, 0),
+    };
+    return 1;
 }
 
 static void setup_event(mh_earth *earth, const mh_log_event *event)
@@ -139,7 +111,7 @@ int mh_earth_event(mh_earth *earth, const mh_log_event *event)
         setup_event(earth, event);
         return 1;
     case MH_LOG_GET_END:
-        return get_end(earth, event);
+        return get_add(earth, event);
     case MH_LOG_EPOCH_START:
     case MH_LOG_TRAIN_START:
     case MH_LOG_TRAIN_END:
@@ -161,12 +133,6 @@ static int by_time(const void *a, const void *b)
     if (x->t != y->t)
         return x->t < y->t ? -1 : 1;
     return (x->order > y->order) - (x->order < y->order);
-}
-
-static int by_begin(const void *a, const void *b)
-{
-    const get_record *x = a, *y = b;
-    return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
 /* Walking through the marks. */
@@ -249,33 +215,143 @@ static void walk_marks(walk *w, const mh_earth *earth)
     }
 }
 
-/* Which fetched batch was delivered when is not in the log. Loaders hand out orders in turn, so the
- * nth delivered in an epoch is taken for the nth begun in it. */
-static void walk_gets(walk *w, const mh_earth *earth)
+/* --- samples by process, batches of them --- */
+
+static int by_process(const void *a, const void *b)
 {
-    size_t get = 0;
-    for (size_t at = 0; at < w->count; at++) {
-        mh_batch_cost *cost = &w->batches[at];
-        uint64_t epoch_begin = cost->first ? w->starts[at] - cost->wait : 0;
-        const get_record *found = NULL;
-        for (; get < earth->gets.count && !found; get++) {
-            const get_record *candidate = mh_records_at(&earth->gets, get);
-            if (candidate->begin >= epoch_begin)
-                found = candidate;
-        }
-        if (!found)
-            return;
-        cost->fetch = found->ns;
-        cost->fetch_excess = found->excess;
-        cost->samples = found->samples;
-        cost->worker = found->worker;
+    const mh_earth_get *x = a, *y = b;
+    if (x->pid != y->pid)
+        return x->pid < y->pid ? -1 : 1;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const fetched *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* How many of the sorted gets from `at` on are of one process. */
+static size_t of_one_process(const mh_earth *earth, size_t at)
+{
+    size_t next = at;
+    while (next < earth->get_count && earth->gets[next].pid == earth->gets[at].pid)
+        next++;
+    return next - at;
+}
+
+static size_t greatest_divisor(size_t a, size_t b)
+{
+    while (b) {
+        size_t rest = a % b;
+        a = b;
+        b = rest;
     }
+    return a;
+}
+
+/* Whether the nth training step lies over the sample. */
+static bool overlaps(const walk *w, size_t nth, const mh_earth_get *get)
+{
+    return get->begin < w->starts[nth] + w->batches[nth].step &&
+           get->begin + get->ns > w->starts[nth];
+}
+
+/* Without the start of the run: a loop that never trains while it fetches has no workers, and
+ * between two of its steps lies one batch. Workers fetch whole batches, so the numbers of their
+ * samples have the batch size as a divisor. */
+static void settings_guess(mh_earth *earth, const walk *w)
+{
+    size_t processes = 0, divisor = 0, step = 0, between = 0;
+    bool apart = true;
+    for (size_t at = 0, count; at < earth->get_count; at += count, processes++) {
+        count = of_one_process(earth, at);
+        divisor = greatest_divisor(count, divisor);
+    }
+    for (size_t at = 0; at < earth->get_count && processes == 1; at++) {
+        while (step < w->count && w->starts[step] + w->batches[step].step <= earth->gets[at].begin)
+            step++;
+        apart &= step == w->count || !overlaps(w, step, &earth->gets[at]);
+        between += step == 1;
+    }
+    if (!processes || !w->count)
+        return;
+    bool alone = processes == 1 && apart;
+    earth->workers = alone ? 0 : (int)processes;
+    earth->batch_size = (int)(alone ? between : divisor);
+}
+
+/* Cuts every process's samples into batches; *out is to be freed. */
+static mh_status make_batches(const mh_earth *earth, fetched **out, size_t *count,
+                              mh_samples *samples, mh_error *err)
+{
+    size_t size = (size_t)earth->batch_size, process = 0;
+    fetched *made = mh_calloc(earth->get_count + 1, sizeof *made);
+    bool good = made != NULL;
+    for (size_t at = 0, many; good && at < earth->get_count; at += many, process++) {
+        many = of_one_process(earth, at);
+        for (size_t nth = 0; good && nth < many; nth++) {
+            const mh_earth_get *get = &earth->gets[at + nth];
+            if (nth % size == 0)
+                made[(*count)++] = (fetched){
+                    .begin = get->begin,
+                    .worker = earth->workers > 0 ? (int32_t)process : -1,
+                };
+            made[*count - 1].ns += get->ns;
+            made[*count - 1].samples++;
+            good = mh_samples_add(samples, get->ns, (uint32_t)*count - 1);
+        }
+    }
+    *out = made;
+    return good ? MH_OK : mh_fail(err, MH_ERR_NOMEM, "no memory for %zu samples", earth->get_count);
 }
 
 static void add_excess(void *argument, uint32_t work, uint64_t ns)
 {
-    mh_earth *earth = argument;
-    ((get_record *)mh_records_at(&earth->gets, work))->excess += ns;
+    ((fetched *)argument)[work].excess += ns;
+}
+
+/* Which fetched batch was delivered when is not in the log. Loaders hand out orders in turn, so the
+ * nth delivered in an epoch is taken for the nth begun in it. */
+static void walk_fetched(walk *w, const fetched *made, size_t count)
+{
+    for (size_t at = 0, next = 0; at < w->count; at++, next++) {
+        mh_batch_cost *cost = &w->batches[at];
+        /* a wait of 0: the beginning is not known */
+        uint64_t epoch_begin = cost->first && cost->wait ? w->starts[at] - cost->wait : 0;
+        while (next < count && made[next].begin < epoch_begin)
+            next++;
+        if (next == count)
+            return;
+        cost->fetch = made[next].ns;
+        cost->fetch_excess = made[next].excess;
+        cost->samples = made[next].samples;
+        cost->worker = made[next].worker;
+    }
+}
+
+static mh_status gets_facts(mh_earth *earth, walk *w, mh_facts *facts, mh_error *err)
+{
+    fetched *made = NULL;
+    mh_samples samples = {0};
+    size_t count = 0;
+    if (!earth->get_count)
+        return MH_OK;
+    qsort(earth->gets, earth->get_count, sizeof *earth->gets, by_process);
+    if (earth->workers < 0)
+        settings_guess(earth, w);
+    if (earth->batch_size <= 0)
+        return MH_OK;
+    mh_status status = make_batches(earth, &made, &count, &samples, err);
+    if (status == MH_OK)
+        status = mh_samples_facts(&samples, samples.count, 0, facts, add_excess, made, err);
+    if (status == MH_OK) {
+        qsort(made, count, sizeof *made, by_begin);
+        walk_fetched(w, made, count);
+    }
+    mh_free(samples.items);
+    mh_free(made);
+    return status;
 }
 
 static void settings_facts(const mh_earth *earth, mh_facts *facts)
@@ -290,7 +366,9 @@ static void settings_facts(const mh_earth *earth, mh_facts *facts)
     facts->cpus = -1;
     facts->run_ns = earth->last_t > earth->first_t ? earth->last_t - earth->first_t : 0;
     facts->setup_ns = earth->setup_ns == MH_NOT_MEASURED ? 0 : earth->setup_ns;
-    memcpy(facts->start, earth->start, sizeof facts->start);
+    if (earth->workers >= 0) /* with workers the demo always uses forkserver */
+        (void)snprintf(facts->start, sizeof facts->start, "%s",
+                       earth->workers ? "forkserver" : "none");
     (void)snprintf(facts->kind, sizeof facts->kind, "earthmover");
 }
 
@@ -298,23 +376,15 @@ mh_status mh_earth_facts(mh_earth *earth, mh_run *run, mh_error *err)
 {
     size_t most = earth->mark_count;
     walk w = {.last_end = MH_NOT_MEASURED, .epoch_start = MH_NOT_MEASURED};
-    settings_facts(earth, &run->facts);
-    run->setup_s = (double)run->facts.setup_ns / 1e9;
-    run->cut = !earth->ended;
-    MH_TRY(mh_samples_facts(&earth->samples, earth->samples.count, 0, &run->facts, add_excess,
-                            earth, err));
-    run->batches = w.batches = mh_calloc(most ? most : 1, sizeof *w.batches);
-    w.starts = mh_calloc(most ? most : 1, sizeof *w.starts);
-    w.waits = mh_calloc(most ? most : 1, sizeof *w.waits);
+    run->batches = w.batches = mh_calloc(most + 1, sizeof *w.batches);
+    w.starts = mh_calloc(most + 1, sizeof *w.starts);
+    w.waits = mh_calloc(most + 1, sizeof *w.waits);
     mh_status status = MH_OK;
     if (w.batches && w.starts && w.waits) {
         if (most)
             qsort(earth->marks, most, sizeof *earth->marks, by_time);
-        if (earth->gets.count)
-            qsort(earth->gets.items, earth->gets.count, earth->gets.size, by_begin);
         walk_marks(&w, earth);
-        if (earth->batch_size > 0)
-            walk_gets(&w, earth);
+        status = gets_facts(earth, &w, &run->facts, err);
         for (size_t at = 0; at < w.count; at++)
             run->facts.epochs += w.batches[at].first;
         run->facts.batches = run->batches;
@@ -323,6 +393,9 @@ mh_status mh_earth_facts(mh_earth *earth, mh_run *run, mh_error *err)
     } else {
         status = mh_fail(err, MH_ERR_NOMEM, "no memory for %zu batches", most);
     }
+    settings_facts(earth, &run->facts);
+    run->setup_s = (double)run->facts.setup_ns / 1e9;
+    run->cut = !earth->ended;
     mh_free(w.starts);
     mh_free(w.waits);
     return status;

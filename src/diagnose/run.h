@@ -117,16 +117,19 @@ typedef struct mh_earth_mark {
     mh_log_kind is;
 } mh_earth_mark;
 
+typedef struct mh_earth_get { /* one sample */
+    uint64_t begin, ns;
+    uint32_t pid;
+} mh_earth_get;
+
 typedef struct mh_earth {
     mh_earth_mark *marks;
     size_t mark_count, mark_room;
-    mh_records pids; /* pid_record: the samples of a batch under way */
-    mh_records gets; /* get_record: batches fetched, in the order in which they ended */
-    mh_samples samples;
+    mh_earth_get *gets;
+    size_t get_count, get_room;
     uint64_t setup_start, setup_ns; /* MH_NOT_MEASURED: not seen */
     uint64_t first_t, last_t;
-    int workers, prefetch, batch_size, persistent, pin_memory;
-    char start[16];
+    int workers, prefetch, batch_size, persistent, pin_memory; /* -1: not told */
     int seen, ended;
 } mh_earth;
 

@@ -363,6 +363,39 @@ static void test_earthmover_with_holes(void **state)
     }
 }
 
+static void test_earthmover_settings_are_guessed(void **state)
+{
+    static const struct {
+        const char *text;
+        int workers, batch_size;
+        uint64_t fetch_s;
+    } cases[] = {
+        /* two samples between two steps, in the loop's own process */
+        {GOT(5, 2) GOT(5, 3) TRAIN("start", 0, 3) TRAIN("end", 0, 4) GOT(5, 5) GOT(5, 6)
+             TRAIN("start", 1, 6) TRAIN("end", 1, 7),
+         0, 2, 2},
+        /* while training goes on */
+        {GOT(5, 2) GOT(5, 3) TRAIN("start", 0, 3) TRAIN("end", 0, 6) GOT(5, 4) GOT(5, 5)
+             TRAIN("start", 1, 6) TRAIN("end", 1, 7),
+         1, 4, 4},
+        {GOT(5, 2) GOT(6, 2) GOT(5, 3) GOT(6, 3) GOT(7, 3) GOT(7, 4) GOT(7, 5) GOT(7, 6)
+             TRAIN("start", 0, 4) TRAIN("end", 0, 6),
+         3, 2, 2},
+        {TRAIN("start", 0, 4) TRAIN("end", 0, 6), -1, -1, 0},
+    };
+    for (size_t at = 0; at < COUNT(cases); at++) {
+        mh_run *run = read_text(*state, "log", cases[at].text);
+        const mh_facts *facts = mh_run_facts(run);
+        assert_int_equal(facts->workers, cases[at].workers);
+        assert_int_equal(facts->batch_size, cases[at].batch_size);
+        if (cases[at].fetch_s)
+            assert_int_equal(facts->batches[0].fetch, cases[at].fetch_s * 1000000000);
+        else
+            assert_true(facts->batches[0].fetch == MH_NOT_MEASURED);
+        mh_run_close(run);
+    }
+}
+
 /* --- what cannot be read --- */
 
 static void test_refusals(void **state)
@@ -458,6 +491,7 @@ int main(void)
         WITH_TREE(test_ranks_with_barriers),
         WITH_TREE(test_earthmover),
         WITH_TREE(test_earthmover_with_holes),
+        WITH_TREE(test_earthmover_settings_are_guessed),
         WITH_TREE(test_refusals),
         WITH_TREE(test_no_memory),
         WITH_TREE(test_many_batches_find_their_work),
