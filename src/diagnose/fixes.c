@@ -161,7 +161,8 @@ static void advise_workers(mh_inquiry *inquiry, const fix_try *found)
                now, why, out->predicted_gain);
 }
 
-/* More workers, or cheaper work: whichever wins clearly more, workers where it is close. */
+/* More workers, or cheaper work: whichever wins clearly more, workers where it is close. The first
+ * worker is worth it whenever it wins anything: without one nothing overlaps. */
 static mh_status fix_making(mh_inquiry *inquiry, int most_workers, mh_error *err)
 {
     double half;
@@ -170,7 +171,9 @@ static mh_status fix_making(mh_inquiry *inquiry, int most_workers, mh_error *err
     MH_TRY(mh_inquiry_time(inquiry, &options, &half, err));
     MH_TRY(best_workers(inquiry, most_workers, &workers, err));
     double saved_half = inquiry->base_ns - half, saved_workers = inquiry->base_ns - workers.ns;
-    if (saved_workers > 0 && saved_workers >= HALF * saved_half)
+    int first_ones =
+        inquiry->base.workers == 0 && mh_gain(inquiry->base_ns, workers.ns) >= MH_GAIN_MATTERS;
+    if (first_ones || (saved_workers > 0 && saved_workers >= HALF * saved_half))
         advise_workers(inquiry, &workers);
     else
         advise_half(inquiry, half);

@@ -382,17 +382,94 @@ static void growing_memory_is_listed_beside_a_loss(void **state)
     free(planted_batches(&slow.facts));
 }
 
-/* A cache that filled early is no leak. */
+/* A cache that filled early is no leak, nor is memory that comes and goes. */
 static void a_plateau_is_no_growth(void **state)
 {
     (void)state;
     uint64_t seed = 24;
     plant planted = plant_memory(&seed);
-    planted.facts.usage.memory_per_s *= 0.1;
-    planted.facts.usage.memory_share_up = 0.3;
-    mh_verdict verdict = judged(&planted.facts);
-    assert_int_equal(verdict.cause, MH_CAUSE_DEVICE);
+    mh_usage_sum *usage = &planted.facts.usage, grown = *usage;
+    assert_int_equal(judged(&planted.facts).cause, MH_CAUSE_MEMORY);
+    usage->memory_per_s *= 0.1;
+    assert_int_equal(judged(&planted.facts).cause, MH_CAUSE_DEVICE);
+    *usage = grown;
+    usage->memory_share_up = 0.4;
+    assert_int_equal(judged(&planted.facts).cause, MH_CAUSE_DEVICE);
+    *usage = grown;
+    usage->memory_last_bytes = usage->memory_first_bytes + 20e6;
+    assert_int_equal(judged(&planted.facts).cause, MH_CAUSE_DEVICE);
     free(planted_batches(&planted.facts));
+}
+
+/* A fast disk: copying what it gives takes as long as waiting for it. */
+static void the_cpu_time_of_reading_is_the_disks(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(100, 1, 4, 5 * MS);
+    uint64_t seed = 25;
+    plant_costs(&facts, &seed, 8e6, 6e6, 1e5);
+    for (size_t at = 0; at < 100; at++)
+        planted_batches(&facts)[at].read_bytes = 16777216;
+    (void)planted_waits(&facts);
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_DISK);
+    for (size_t at = 0; at < 100; at++)
+        planted_batches(&facts)[at].read_bytes =
+            4096 * 50; /* little: decoding is what takes time */
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_CPU);
+    assert_true(lists(&verdict, MH_CAUSE_DISK));
+    free(planted_batches(&facts));
+}
+
+/* torch's own millisecond is no cause; five are. */
+static void handing_over_counts_when_it_is_much(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(100, 2, 4, 15 * MS);
+    uint64_t seed = 26;
+    plant_costs(&facts, &seed, 1e6, 1e6, 1e5);
+    for (size_t at = 0; at < 100; at++)
+        planted_batches(&facts)[at].transfer = 1 * MS;
+    (void)planted_waits(&facts);
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_DEVICE);
+    assert_non_null(strstr(verdict.warnings[0], "handing a batch over"));
+    for (size_t at = 0; at < 100; at++)
+        planted_batches(&facts)[at].transfer = 5 * MS;
+    (void)planted_waits(&facts);
+    verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_MAIN);
+    assert_int_equal(verdict.fix_settings.millhead, 1);
+    for (size_t at = 0; at < 100; at++) /* the loop had no CPU: that is another matter */
+        planted_batches(&facts)[at].wait_delay = 5 * MS;
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_DEVICE);
+    free(planted_batches(&facts));
+}
+
+/* Threads of other processes stretch all that is done on a CPU; a replay finds how many. */
+static void others_on_the_machine_are_counted(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(200, 1, 2, 5 * MS);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < 200; at++) {
+        batches[at].fetch_cpu = 10 * MS;
+        batches[at].fetch_delay = 15 * MS; /* 1 of ours and 4 of theirs on 2 CPUs */
+        batches[at].fetch = 25 * MS;
+    }
+    (void)planted_waits(&facts);
+    mh_verdict verdict = judged(&facts);
+    assert_true(verdict.replay_off < 0.05);
+    /* half the CPU time halves the waiting for a CPU too: 12.5 ms a batch in place of 25 */
+    assert_int_equal(verdict.cause, MH_CAUSE_CPU);
+    mh_replay_options options;
+    mh_replay_result result;
+    mh_replay_options_init(&options, &facts);
+    options.others = 4;
+    assert_int_equal(mh_replay(&result, &facts, &options, NULL), MH_OK);
+    assert_true(fabs((double)result.total_ns / (200 * 25e6) - 1) < 0.02);
+    assert_true(fabs((double)result.delay_ns / (200 * 15e6) - 1) < 0.02);
+    free(planted_batches(&facts));
 }
 
 /* --- ranks ----------------------------------------------------------------------------------- */
@@ -825,6 +902,9 @@ int main(void)
         cmocka_unit_test(main_work_and_latency_are_both_seen),
         cmocka_unit_test(growing_memory_is_listed_beside_a_loss),
         cmocka_unit_test(a_plateau_is_no_growth),
+        cmocka_unit_test(the_cpu_time_of_reading_is_the_disks),
+        cmocka_unit_test(handing_over_counts_when_it_is_much),
+        cmocka_unit_test(others_on_the_machine_are_counted),
         cmocka_unit_test(the_slow_rank_is_named),
         cmocka_unit_test(equal_ranks_have_no_straggler),
         cmocka_unit_test(a_log_without_cpu_times),
