@@ -99,13 +99,15 @@ static mh_replay_options at_half(const mh_inquiry *inquiry)
     return options;
 }
 
-/* The gain of a fix is never more than that of having no such loss at all. */
+/* The gain of a fix is never more than that of having no such loss at all; other workers change
+ * more than one loss, but win no more than was waited. */
 static void predict(mh_inquiry *inquiry, double then)
 {
     double gain = mh_gain(inquiry->base_ns, then);
-    double most = inquiry->loss == MH_LOSS_COUNT ? gain : inquiry->gain[inquiry->loss];
-    /* other workers change more than this one loss */
-    if (inquiry->out->fix_settings.workers < 0 && gain > most)
+    double most = inquiry->gain[inquiry->loss];
+    if (inquiry->out->fix_settings.workers >= 0)
+        most = mh_gain(inquiry->measured_ns, inquiry->measured_ns - inquiry->sums.all_wait);
+    if (gain > most)
         gain = most;
     inquiry->out->predicted_gain = gain > 1 ? gain : 1;
 }

@@ -15,6 +15,8 @@
 #define MH_SATURATED 0.85    /* of the CPUs busy: the rest is lost to switching and imbalance */
 #define MH_CROWDED 1.5       /* runnable threads per CPU from which on they hinder each other */
 
+#define MH_PROBES_ENOUGH 20 /* before their answer counts */
+
 /* Ways a run loses time; several may belong to one cause. */
 typedef enum mh_loss {
     MH_LOSS_FETCH_CPU,
@@ -63,10 +65,15 @@ mh_status mh_inquiry_time(const mh_inquiry *inquiry, const mh_replay_options *op
 /* now / then, as a number between 1/1000 and 1000 whatever they are. */
 double mh_gain(double now, double then);
 
-/* A line of evidence, a warning, the fix: printf. Lines that find no place are dropped. */
+/* evidence.c: a line of evidence, a warning, the fix: printf. Lines that find no place are
+ * dropped. */
 void mh_evidence(mh_verdict *out, const char *format, ...) MH_PRINTF(2, 3);
 void mh_warning(mh_verdict *out, const char *format, ...) MH_PRINTF(2, 3);
 void mh_say_fix(mh_verdict *out, const char *format, ...) MH_PRINTF(2, 3);
+
+void mh_say_waiting(const mh_inquiry *inquiry);
+void mh_say_loss(const mh_inquiry *inquiry); /* the numbers of the one that was chosen */
+void mh_say_trust(const mh_inquiry *inquiry);
 
 /* fixes.c: fills fix, fix_settings and predicted_gain for out->cause and inquiry->loss. */
 mh_status mh_fix_make(mh_inquiry *inquiry, mh_error *err);
@@ -84,6 +91,8 @@ void mh_straggler_find(mh_straggler *out, const mh_facts *facts);
 
 /* signs.c: whether memory grows without end, said as evidence or as a warning. */
 int mh_memory_grows(const mh_usage_sum *usage);
+/* The gain below which it is the cause; 0: it does not grow. */
+double mh_memory_weight(const mh_usage_sum *usage);
 void mh_memory_say(mh_verdict *out, const mh_facts *facts, int is_cause);
 /* Everything worth a warning whatever the cause. */
 void mh_signs(const mh_inquiry *inquiry);

@@ -27,6 +27,16 @@ int mh_memory_grows(const mh_usage_sum *usage)
            usage->memory_per_s * seconds >= GROWTH_EVEN * growth;
 }
 
+/* A run that ends soon is worse off than one that is half as fast again; one that has an hour is
+ * not. */
+double mh_memory_weight(const mh_usage_sum *usage)
+{
+    if (!mh_memory_grows(usage))
+        return 0;
+    double left = usage->memory_available_bytes;
+    return left > 0 && left < 3600 * usage->memory_per_s ? 1.5 : 1.1;
+}
+
 static const char *memory_hint(const mh_facts *facts)
 {
     if (facts->workers > 0 && strcmp(facts->start, "fork") == 0)
