@@ -39,7 +39,7 @@ static void split(double whole, double on_cpu, double delayed, double *cpu, doub
 /* Whether what the consumer does on a CPU in its steps is its own work and not the training. */
 static int main_is_known(const mh_facts *facts)
 {
-    double step = 0, cpu = 0, blocked = 0, measured = 0, waits = 0;
+    double step = 0, cpu = 0, blocked = 0, measured = 0, waits = 0, waits_cpu = 0;
     for (size_t at = 0; at < facts->batch_count; at++) {
         const mh_batch_cost *batch = &facts->batches[at];
         double on_cpu, delayed, rest;
@@ -47,6 +47,7 @@ static int main_is_known(const mh_facts *facts)
               &delayed, &rest);
         step += mh_ns(batch->step);
         waits += mh_ns(batch->wait);
+        waits_cpu += smaller(mh_ns(batch->wait_cpu), mh_ns(batch->wait));
         cpu += on_cpu;
         blocked += rest;
         measured += batch->step_cpu != MH_NOT_MEASURED;
@@ -56,9 +57,8 @@ static int main_is_known(const mh_facts *facts)
     const mh_usage_sum *usage = &facts->usage;
     if (usage->wall_ns && usage->gpu_util >= DEVICE_BUSY)
         return 0;
-    double own_cpus = cpu / (step + waits + 1);
-    /* without workers the process's CPU is loading too */
-    int helped = facts->workers > 0 && usage->main_cpus > HELPED * own_cpus + 0.1;
+    double own_cpus = (cpu + waits_cpu) / (step + waits + 1);
+    int helped = usage->wall_ns && usage->main_cpus > HELPED * own_cpus + 0.1;
     return !helped;
 }
 

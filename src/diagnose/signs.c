@@ -114,6 +114,14 @@ static void warn_cpus(const mh_inquiry *inquiry)
     if (inquiry->own_cpus + inquiry->other_cpus >= MH_SATURATED * cpus)
         mh_warning(inquiry->out, "all %d CPUs are busy: more workers win nothing here",
                    facts->cpus);
+    if (facts->workers > 0 && facts->workers <= facts->cpus &&
+        inquiry->own_cpus + inquiry->other_cpus >= MH_SATURATED * cpus &&
+        facts->usage.loader_cpus + facts->usage.loader_delay >= 2 * MH_CROWDED * cpus)
+        mh_warning(inquiry->out,
+                   "%.2g threads of the run want one of %d CPUs at a time: thread "
+                   "pools in workers crowd them (OMP_NUM_THREADS=1, or "
+                   "worker_threads= of millhead's DataLoader)",
+                   facts->usage.loader_cpus + facts->usage.loader_delay, facts->cpus);
     if (facts->workers > 2 * facts->cpus && inquiry->out->cause != MH_CAUSE_OVERSUBSCRIBED &&
         inquiry->runnable >= MH_CROWDED * cpus)
         mh_warning(inquiry->out, "%d workers on %d CPUs: %d would do the same with less memory",

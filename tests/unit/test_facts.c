@@ -151,6 +151,25 @@ static void training_on_the_cpu_is_not_blamed(void **state)
     free(planted_batches(&facts));
 }
 
+/* A step that is blocked at times while other threads of the process work trains on them. */
+static void training_on_many_threads_is_not_blamed(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(100, 1, 4, 30 * MS);
+    uint64_t seed = 42;
+    plant_costs(&facts, &seed, 2e6, 0, 1e5);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < 100; at++)
+        batches[at].step_cpu = batches[at].step * 3 / 4;
+    (void)planted_waits(&facts);
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_MAIN);
+    facts.usage.wall_ns = 3000 * MS;
+    facts.usage.main_cpus = 2.6;
+    facts.usage.loader_cpus = facts.usage.busy_cpus = 2.7;
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_DEVICE);
+    free(planted_batches(&facts));
+}
+
 static mh_usage_sum seen_from_outside(double waits, double run, double disk, double blocked)
 {
     return (mh_usage_sum){
@@ -342,6 +361,7 @@ int main(void)
         cmocka_unit_test(workers_that_were_not_watched),
         cmocka_unit_test(an_iterable_tells_by_its_wait),
         cmocka_unit_test(training_on_the_cpu_is_not_blamed),
+        cmocka_unit_test(training_on_many_threads_is_not_blamed),
         cmocka_unit_test(seen_from_outside_workers_tell),
         cmocka_unit_test(wild_facts_give_a_sane_verdict),
         cmocka_unit_test(one_batch_is_too_short),
