@@ -17,14 +17,19 @@
 /* Looks are a second apart: fewer than these show no slope. */
 #define GROWTH_SECONDS 4.0
 
+static double grown_bytes(const mh_usage_sum *usage)
+{
+    return usage->memory_per_s * mh_ns(usage->wall_ns) / 1e9;
+}
+
+/* By the slope: a last look may come when the run has ended and its memory is free again. */
 int mh_memory_grows(const mh_usage_sum *usage)
 {
-    double growth = usage->memory_last_bytes - usage->memory_first_bytes;
-    double seconds = mh_ns(usage->wall_ns) / 1e9;
-    return seconds >= GROWTH_SECONDS && growth >= GROWTH_LEAST &&
+    double growth = grown_bytes(usage);
+    double ends = usage->memory_last_bytes - usage->memory_first_bytes;
+    return mh_ns(usage->wall_ns) / 1e9 >= GROWTH_SECONDS && growth >= GROWTH_LEAST &&
            growth >= GROWTH_SHARE * usage->memory_first_bytes &&
-           usage->memory_share_up >= GROWTH_STEADY &&
-           usage->memory_per_s * seconds >= GROWTH_EVEN * growth;
+           usage->memory_share_up >= GROWTH_STEADY && growth >= GROWTH_EVEN * ends;
 }
 
 /* A run that ends soon is worse off than one that is half as fast again; one that has an hour is
@@ -55,10 +60,10 @@ void mh_memory_say(mh_verdict *out, const mh_facts *facts, int is_cause)
     double left_s = per_s > 0 ? usage->memory_available_bytes / per_s : 0;
     if (is_cause) {
         mh_evidence(out,
-                    "memory grew from %.4g to %.4g MB in %.3g s, %.3g MB a second, in %.0f %% "
-                    "of the looks",
-                    usage->memory_first_bytes / 1e6, usage->memory_last_bytes / 1e6,
-                    mh_ns(usage->wall_ns) / 1e9, per_s / 1e6, 100 * usage->memory_share_up);
+                    "memory grew by %.3g MB a second, from %.4g MB by %.3g MB in %.3g s, in %.0f "
+                    "%% of the looks",
+                    per_s / 1e6, usage->memory_first_bytes / 1e6, grown_bytes(usage) / 1e6,
+                    mh_ns(usage->wall_ns) / 1e9, 100 * usage->memory_share_up);
         mh_say_fix(out, "find what grows: %s", memory_hint(facts));
     } else {
         mh_warning(out, "memory grows by %.3g MB a second: %s", per_s / 1e6, memory_hint(facts));

@@ -316,7 +316,11 @@ static void a_plateau_is_no_growth(void **state)
     assert_int_equal(judged(&planted.facts).cause, MH_CAUSE_DEVICE);
     *usage = grown;
     usage->memory_last_bytes = usage->memory_first_bytes + 20e6;
+    usage->memory_per_s = 20e6 / ((double)usage->wall_ns / 1e9);
     assert_int_equal(judged(&planted.facts).cause, MH_CAUSE_DEVICE);
+    *usage = grown;
+    usage->memory_last_bytes = 0; /* the last look came when all was over */
+    assert_int_equal(judged(&planted.facts).cause, MH_CAUSE_MEMORY);
     free(planted_batches(&planted.facts));
 }
 
