@@ -296,9 +296,12 @@ static bool json_number(mh_json *json, mh_json_token *token)
 static bool whole_number(const char *at, size_t length, uint64_t *out)
 {
     uint64_t value = 0;
+    size_t i = 0;
     if (length == 0)
         return false;
-    for (size_t i = 0; i < length; i++) {
+    for (; i < length && i < 19 && is_digit(at[i]); i++) /* 19 digits always fit */
+        value = value * 10 + (uint64_t)(at[i] - '0');
+    for (; i < length; i++) {
         if (!is_digit(at[i]) || __builtin_mul_overflow(value, UINT64_C(10), &value) ||
             __builtin_add_overflow(value, (uint64_t)(at[i] - '0'), &value))
             return false;

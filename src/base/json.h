@@ -40,10 +40,10 @@ typedef enum mh_json_kind {
 
 /* Points into the text that is parsed. */
 typedef struct mh_json_token {
-    mh_json_kind kind;
-    bool escaped;     /* a string or key that holds escapes: see mh_json_text */
     const char *text; /* of a number all of it, of a string what lies between its quotes */
     size_t length;
+    mh_json_kind kind;
+    bool escaped; /* a string or key that holds escapes: see mh_json_text */
 } mh_json_token;
 
 /* Caller's memory; the fields are to be read only. */
