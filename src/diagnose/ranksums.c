@@ -20,12 +20,14 @@ static void phase_add(mh_rank_sums *sums, const mh_log_event *event)
 {
     uint64_t ns = mh_log_or(event->ns, 0);
     sums->phases += ns;
-    if (mh_json_is(&event->name, "data"))
+    if (mh_json_is(&event->name, "data")) {
+        sums->first_data = sums->data ? sums->first_data : ns;
         sums->data += ns;
-    else if (mh_json_is(&event->name, "backward"))
+    } else if (mh_json_is(&event->name, "backward")) {
         sums->backward += ns;
-    else if (mh_json_is(&event->name, "waiting"))
+    } else if (mh_json_is(&event->name, "waiting")) {
         sums->waiting += ns;
+    }
     if (event->step != sums->last_step) {
         sums->last_step = event->step;
         sums->timer_steps++;
@@ -42,7 +44,8 @@ void mh_ranks_event(mh_ranks *ranks, const mh_log_event *event)
         break;
     case MH_LOG_WAIT:
         sums->wait += mh_log_or(event->ns, 0);
-        sums->cost.steps++;
+        if (sums->cost.steps++ == 0)
+            sums->first_wait = sums->wait;
         break;
     case MH_LOG_STEP:
         sums->step += mh_log_or(event->ns, 0);
@@ -63,17 +66,21 @@ static uint64_t meeting(const mh_rank_sums *sums)
     return sums->phases ? sums->backward : sums->step;
 }
 
+/* What the first batch took is start-up, unless there is no other. */
+static uint64_t data_of(const mh_rank_sums *sums)
+{
+    if (sums->data)
+        return sums->data - (sums->timer_steps > 1 ? sums->first_data : 0);
+    return sums->wait - (sums->cost.steps > 1 ? sums->first_wait : 0);
+}
+
 static mh_rank_cost rank_cost(const mh_rank_sums *sums, bool measured, uint64_t least_meeting)
 {
     mh_rank_cost cost = sums->cost;
-    cost.data = sums->data ? sums->data : sums->wait;
-    if (sums->phases) {
-        cost.steps = sums->timer_steps;
-        /* a timer around the step alone leaves the loader's wait to the loader's events */
-        cost.total = sums->phases + (sums->data ? 0 : sums->wait);
-    } else {
-        cost.total = sums->wait + sums->step;
-    }
+    cost.data = data_of(sums);
+    /* a timer around the step alone leaves the loader's wait to the loader's events */
+    cost.total = cost.data + (sums->phases ? sums->phases - sums->data : sums->step);
+    cost.steps = sums->phases ? sums->timer_steps : cost.steps;
     uint64_t here = meeting(sums);
     cost.waiting = measured ? sums->waiting : here > least_meeting ? here - least_meeting : 0;
     cost.own = cost.total > cost.waiting ? cost.total - cost.waiting : 0;

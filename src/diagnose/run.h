@@ -66,6 +66,7 @@ void mh_usages_deinit(mh_usages *usages);
 typedef struct mh_rank_sums {
     mh_rank_cost cost;                        /* of it host, rank and steps */
     uint64_t wait, step;                      /* of its loaders */
+    uint64_t first_wait, first_data;          /* of the first step: start-up */
     uint64_t data, backward, waiting, phases; /* of its step timer; phases: all of them */
     int64_t last_step;
     uint64_t timer_steps;

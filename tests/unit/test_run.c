@@ -260,6 +260,26 @@ static void test_ranks_meet_in_the_step(void **state)
     mh_run_close(run);
 }
 
+static void test_a_ranks_first_batch_is_start_up(void **state)
+{
+    tree_write(*state, "events.jsonl",
+               "{\"event\":\"wait\",\"t\":1,\"ns\":1000}\n{\"event\":\"step\",\"ns\":40}\n"
+               "{\"event\":\"wait\",\"t\":9,\"ns\":10,\"batch\":1}\n");
+    tree_write(*state, "events.rank1.jsonl",
+               "{\"event\":\"phase\",\"name\":\"data\",\"step\":0,\"ns\":500}\n"
+               "{\"event\":\"phase\",\"name\":\"forward\",\"step\":0,\"ns\":30}\n"
+               "{\"event\":\"phase\",\"name\":\"data\",\"step\":1,\"ns\":7}\n");
+    mh_run *run = read_directory(*state);
+    const mh_facts *facts = mh_run_facts(run);
+    assert_int_equal(facts->rank_count, 2);
+    assert_int_equal(facts->ranks[0].data, 10);
+    assert_int_equal(facts->ranks[0].total, 50);
+    assert_int_equal(facts->ranks[1].data, 7);
+    assert_int_equal(facts->ranks[1].total, 37);
+    assert_int_equal(facts->ranks[1].steps, 2);
+    mh_run_close(run);
+}
+
 #define PHASE(name, ns) "{\"event\":\"phase\",\"name\":\"" name "\",\"step\":7,\"ns\":" #ns "}\n"
 
 static void test_ranks_with_barriers(void **state)
@@ -489,6 +509,7 @@ int main(void)
         WITH_TREE(test_usage),
         WITH_TREE(test_ranks_meet_in_the_step),
         WITH_TREE(test_ranks_with_barriers),
+        WITH_TREE(test_a_ranks_first_batch_is_start_up),
         WITH_TREE(test_earthmover),
         WITH_TREE(test_earthmover_with_holes),
         WITH_TREE(test_earthmover_settings_are_guessed),
