@@ -99,11 +99,13 @@ def test_nothing_is_written_before_the_header(tmp_path: Path) -> None:
     sampler = Sampler(tmp_path)
     sampler.sample()
     assert not path.exists()
-    path.write_bytes(b'{"event": "header", "pid": ')
-    sampler.sample()
-    assert path.read_bytes() == b'{"event": "header", "pid": '
+    for part in ('{"event": "header", ', f'"pid": {os.getpid()}}}'):
+        with path.open("a") as file:
+            file.write(part)
+        sampler.sample()
+    assert path.read_text() == f'{{"event": "header", "pid": {os.getpid()}}}'
     with path.open("a") as file:
-        file.write(f"{os.getpid()}}}\n")
+        file.write("\n")
     sampler.sample()
     assert _events(path, "usage")[0]["pid"] == os.getpid()
 

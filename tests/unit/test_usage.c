@@ -183,25 +183,25 @@ static void an_empty_machine_is_not_read(void **state)
     assert_true(usage.available_bytes == MH_NOT_READ && usage.psi_cpu_ns == MH_NOT_READ);
 }
 
-/* Since boot sda was the busier one; in each interval it is whichever is. */
+/* Since boot sdb was the busier one; in each interval it is whichever is. */
 static void the_busiest_disk_is_that_of_the_moment(void **state)
 {
     (void)state;
     mh_busiest_disk sum = {0};
-    mh_system_usage now = {.disk_count = 2, .disks = {{"sda", 1000000, 90000}, {"sdb", 500, 100}}};
+    mh_system_usage now = {.disk_count = 2, .disks = {{"sda", 500, 100}, {"sdb", 1000000, 90000}}};
     mh_busiest_disk_look(&sum, &now);
     assert_int_equal(sum.busy_ns, 0);
-    now.disks[1] = (mh_disk_usage){"sdb", 700, 180};
-    now.disks[0].busy_ns += 5;
+    now.disks[0] = (mh_disk_usage){"sda", 700, 180};
+    now.disks[1].busy_ns += 5;
     mh_busiest_disk_look(&sum, &now);
     assert_int_equal(sum.busy_ns, 80);
     assert_int_equal(sum.read_bytes, 200);
     /* one that comes later, or starts again at nothing, counts from then on */
-    now.disks[0] = (mh_disk_usage){"sdc", 4000, 4000};
-    now.disks[1] = (mh_disk_usage){"sdb", 1, 1};
+    now.disks[0] = (mh_disk_usage){"sda", 1, 1};
+    now.disks[1] = (mh_disk_usage){"sdc", 4000, 4000};
     mh_busiest_disk_look(&sum, &now);
     assert_int_equal(sum.busy_ns, 80);
-    now.disks[0].busy_ns += 30;
+    now.disks[1].busy_ns += 30;
     mh_busiest_disk_look(&sum, &now);
     assert_int_equal(sum.busy_ns, 110);
     assert_int_equal(sum.read_bytes, 200);
