@@ -1,4 +1,4 @@
-/* _clock.c - what a thread's time was spent on: a CPU, waiting for one, reading from storage
+/* _clock.c - what a thread's time was spent on: a CPU, or waiting for one
  * SPDX-License-Identifier: Apache-2.0
  *
  * The kernel tells the time a thread waited for a CPU only through /proc. Opening that file costs
@@ -12,15 +12,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-typedef struct clock_object {
-    PyObject ob_base;
-    pthread_t thread;  /* whose descriptors these are */
-    unsigned forks;    /* in which process: see mh_forks */
-    int schedstat, io; /* -1: not open, or not there */
-    int opened;
-} clock_object;
+/* In less time a thread can hardly have waited for a CPU: the file is not read then. */
+#define SHORT_NS UINT64_C(50000)
 
 static atomic_uint forks;
 
@@ -41,84 +37,91 @@ unsigned mh_forks(void)
     return atomic_load_explicit(&forks, memory_order_relaxed);
 }
 
-static void close_files(clock_object *self)
+void mh_clock_close(mh_thread_clock *clock)
 {
-    if (self->schedstat >= 0)
-        close(self->schedstat);
-    if (self->io >= 0)
-        close(self->io);
-    self->schedstat = self->io = -1;
-    self->opened = 0;
+    if (!clock->opened)
+        return;
+    if (clock->schedstat >= 0)
+        close(clock->schedstat);
+    clock->opened = 0;
 }
 
-/* In a forked child the descriptors still show the parent's thread, in another thread the first. */
-static void open_files(clock_object *self)
+/* In a forked child the descriptor still shows the parent's thread, in another thread the first. */
+static void open_file(mh_thread_clock *clock)
 {
     unsigned process = mh_forks();
-    if (self->opened && self->forks == process && pthread_equal(self->thread, pthread_self()))
+    if (clock->opened && clock->forks == process && pthread_equal(clock->thread, pthread_self()))
         return;
-    close_files(self);
-    self->schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-    self->io = open("/proc/self/io", O_RDONLY | O_CLOEXEC);
-    self->thread = pthread_self();
-    self->forks = process;
-    self->opened = 1;
+    mh_clock_close(clock);
+    clock->schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    clock->thread = pthread_self();
+    clock->forks = process;
+    clock->opened = 1;
 }
 
-static uint64_t thread_cpu_ns(void)
+uint64_t mh_thread_cpu_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* What a small file of /proc holds, as text; false where it cannot be read. */
-static int read_text(int file, char *text, size_t size)
+/* -1: the kernel does not tell */
+static int64_t read_delay(mh_thread_clock *clock)
 {
-    ssize_t got = file < 0 ? -1 : pread(file, text, size - 1, 0);
-    if (got <= 0)
-        return 0;
+    char text[96]; /* ns on a CPU, ns waiting, slices */
+    open_file(clock);
+    ssize_t got = clock->schedstat < 0 ? -1 : pread(clock->schedstat, text, sizeof text - 1, 0);
+    if (got <= 0) {
+        mh_clock_close(clock); /* of a thread that ended and had this one's name */
+        return -1;
+    }
     text[got] = '\0';
-    return 1;
+    const char *second = strchr(text, ' ');
+    return second ? strtoll(second, NULL, 10) : -1;
 }
 
-static PyObject *clock_read(PyObject *object, PyObject *unused)
+mh_reading mh_clock_read(mh_thread_clock *clock)
 {
-    (void)unused;
-    clock_object *self = (clock_object *)object;
-    char text[96];
-    long long delay = -1;
-    open_files(self);
-    if (read_text(self->schedstat, text, sizeof text)) { /* ns on a CPU, ns waiting, time slices */
-        char *second = strchr(text, ' ');
-        if (second)
-            delay = strtoll(second, NULL, 10);
-    } else {
-        self->opened = 0; /* a thread that ended had this one's name: open again next time */
-    }
-    return Py_BuildValue("(KKL)", (unsigned long long)mh_clock_ns(),
-                         (unsigned long long)thread_cpu_ns(), delay);
+    mh_reading reading = {.delay = read_delay(clock)};
+    reading.now = mh_clock_ns();
+    reading.cpu = mh_thread_cpu_ns();
+    return reading;
 }
 
-static PyObject *clock_storage(PyObject *object, PyObject *unused)
+mh_reading mh_clock_read_after(mh_thread_clock *clock, mh_reading before)
+{
+    mh_reading reading = {.now = mh_clock_ns(), .cpu = mh_thread_cpu_ns(), .delay = before.delay};
+    if (reading.now - before.now >= SHORT_NS)
+        reading.delay = read_delay(clock);
+    return reading;
+}
+
+uint64_t mh_storage_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_inblock * 512 : 0;
+}
+
+/* --- as Python sees it --- */
+
+typedef struct clock_object {
+    PyObject ob_base;
+    mh_thread_clock clock;
+} clock_object;
+
+static PyObject *clock_read(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    clock_object *self = (clock_object *)object;
-    char text[512];
-    long long bytes = -1;
-    open_files(self);
-    if (read_text(self->io, text, sizeof text)) {
-        const char *line = strstr(text, "\nread_bytes: ");
-        if (line)
-            bytes = strtoll(line + strlen("\nread_bytes: "), NULL, 10);
-    }
-    return PyLong_FromLongLong(bytes);
+    mh_reading reading = mh_clock_read(&((clock_object *)self)->clock);
+    return Py_BuildValue("(KKL)", (unsigned long long)reading.now, (unsigned long long)reading.cpu,
+                         (long long)reading.delay);
 }
 
 static PyObject *clock_close(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    close_files((clock_object *)self);
+    mh_clock_close(&((clock_object *)self)->clock);
     Py_RETURN_NONE;
 }
 
@@ -127,16 +130,13 @@ static PyObject *clock_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
     static char *names[] = {NULL};
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, ":Clock", names))
         return NULL;
-    clock_object *self = (clock_object *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
-    if (self)
-        self->schedstat = self->io = -1;
-    return (PyObject *)self;
+    return ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
 }
 
 static void clock_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    close_files((clock_object *)self);
+    mh_clock_close(&((clock_object *)self)->clock);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }
@@ -146,8 +146,6 @@ static PyMethodDef clock_methods[] = {
      "(now, cpu, delay): CLOCK_MONOTONIC, and what the calling thread has spent on a CPU and "
      "waiting "
      "for one, in ns; delay -1: the kernel does not tell."},
-    {"storage", clock_storage, METH_NOARGS,
-     "Bytes this process has read from storage; -1: the kernel does not tell."},
     {"close", clock_close, METH_NOARGS, "Close its files; the next question opens them again."},
     {NULL, NULL, 0, NULL},
 };

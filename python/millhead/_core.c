@@ -527,9 +527,13 @@ static int core_exec(PyObject *self)
     module->chain_type = add_type(self, &mh_chain_spec);
     module->order_type = add_type(self, &mh_order_spec);
     module->clock_type = add_type(self, &mh_clock_spec);
+    module->timed_type = add_type(self, &mh_timed_spec);
+    module->steps_type = add_type(self, &mh_steps_spec);
+    module->fetches_type = add_type(self, &mh_fetches_spec);
     return module->pool_type && module->meter_type && module->channel_type &&
                    module->station_type && module->chain_type && module->order_type &&
-                   module->clock_type
+                   module->clock_type && module->timed_type && module->steps_type &&
+                   module->fetches_type
                ? 0
                : -1;
 }
@@ -545,6 +549,9 @@ static int core_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(module->chain_type);
     Py_VISIT(module->order_type);
     Py_VISIT(module->clock_type);
+    Py_VISIT(module->timed_type);
+    Py_VISIT(module->steps_type);
+    Py_VISIT(module->fetches_type);
     Py_VISIT(module->tensor_type);
     Py_VISIT(module->array_type);
     Py_VISIT(module->scalar_types);
@@ -568,6 +575,9 @@ static int core_clear(PyObject *self)
     Py_CLEAR(module->chain_type);
     Py_CLEAR(module->order_type);
     Py_CLEAR(module->clock_type);
+    Py_CLEAR(module->timed_type);
+    Py_CLEAR(module->steps_type);
+    Py_CLEAR(module->fetches_type);
     Py_CLEAR(module->tensor_type);
     Py_CLEAR(module->array_type);
     Py_CLEAR(module->scalar_types);

@@ -128,20 +128,22 @@ class EventLog:
 
     def event(self, event: str, t: int | None = None, **fields: Any) -> None:
         """Write one event; ``t`` None: it is now."""
-        self.write(line(event, t, **fields))
+        self.write(line(event, t, **fields).encode())
 
-    def write(self, lines: str) -> None:
+    def write(self, data: bytes) -> None:
         """Write whole lines, as one where they are not very many."""
         if not self.touch():
-            self.lost += lines.count("\n")
+            self.lost += data.count(b"\n")
             return
-        data = lines.encode()
         try:
             self._writes += 1
             if self._writes % _LOOK_EVERY == 0 and os.fstat(self._fd).st_size > self._limit:
                 raise OSError(f"it has {self._limit >> 20} MiB already")
-            for piece in _pieces(data):
-                self._write(piece)
+            if len(data) <= WRITE_BYTES:
+                self._write(data)
+            else:
+                for piece in _pieces(data):
+                    self._write(piece)
         except OSError as error:
             self._give_up(error, data.count(b"\n"))
 

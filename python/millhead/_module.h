@@ -13,6 +13,7 @@
 #include "sys/usage.h"
 #include "workers/control.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 
 /* Names of attributes and arguments, interned once: module->name.dtype is "dtype". */
@@ -38,6 +39,9 @@ typedef struct mh_module {
     PyTypeObject *chain_type;
     PyTypeObject *order_type;
     PyTypeObject *clock_type;
+    PyTypeObject *timed_type;
+    PyTypeObject *steps_type;
+    PyTypeObject *fetches_type;
     /* Set by bind_torch, NULL before. */
     PyTypeObject *tensor_type;
     PyTypeObject *array_type; /* numpy.ndarray, or None without numpy */
@@ -73,6 +77,9 @@ extern PyType_Spec mh_station_spec;
 extern PyType_Spec mh_chain_spec;
 extern PyType_Spec mh_order_spec;
 extern PyType_Spec mh_clock_spec;
+extern PyType_Spec mh_timed_spec;
+extern PyType_Spec mh_steps_spec;
+extern PyType_Spec mh_fetches_spec;
 
 /* --- _core.c --- */
 mh_pool *mh_pool_of(PyObject *pool); /* the pool behind a Pool object */
@@ -82,11 +89,58 @@ mh_pool *mh_pool_of(PyObject *pool); /* the pool behind a Pool object */
  * from the first call. */
 unsigned mh_forks(void);
 
+typedef struct mh_reading {
+    uint64_t now;  /* CLOCK_MONOTONIC, ns */
+    uint64_t cpu;  /* what the thread has spent on a CPU, ns */
+    int64_t delay; /* and waiting for one; -1: the kernel does not tell */
+} mh_reading;
+
+/* The file it keeps open, for the thread that read last. All zero: none. */
+typedef struct mh_thread_clock {
+    pthread_t thread;
+    unsigned forks; /* in which process: mh_forks */
+    int schedstat;  /* -1: not there */
+    int opened;
+} mh_thread_clock;
+
+mh_reading mh_clock_read(mh_thread_clock *clock); /* of the calling thread */
+/* The same at less cost, soon after another reading. */
+mh_reading mh_clock_read_after(mh_thread_clock *clock, mh_reading before);
+void mh_clock_close(mh_thread_clock *clock); /* the next question opens it again */
+uint64_t mh_storage_bytes(void);             /* that this process has read from storage */
+uint64_t mh_thread_cpu_ns(void);
+
 /* --- _probe.c: functions of the module --- */
 PyObject *mh_probe_start(PyObject *self, PyObject *unused);
 PyObject *mh_probe_stop(PyObject *self, PyObject *unused);
 PyObject *mh_probe_take(PyObject *self, PyObject *unused);
 PyObject *mh_probe_answer(PyObject *self, PyObject *arguments);
+void mh_probe_counts(uint64_t *probes, uint64_t *native); /* since the last call */
+
+/* --- _lines.c: events as text (docs/events.md) --- */
+
+/* Lines that are not written yet. All zero: none. */
+typedef struct mh_lines {
+    char *text;
+    size_t used, room;
+} mh_lines;
+
+/* Appends as printf does. Without memory nothing is appended: events may be lost. */
+void mh_lines_add(mh_lines *lines, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Appends the head of an event from one moment to another: {"event":"wait","t":1,"ns":2,"cpu":1...
+ */
+void mh_lines_begin(mh_lines *lines, const char *event, mh_reading began, mh_reading ended);
+/* All lines as bytes, which are then forgotten. */
+PyObject *mh_lines_take(mh_lines *lines);
+void mh_lines_free(mh_lines *lines);
+
+/* --- _fetches.c --- */
+/* Samples that take as long have an event of their own. */
+#define MH_SLOW_NS UINT64_C(100000)
+
+/* A sample was fetched in ns: the one with this index, or the next item of a stream. */
+void mh_fetches_sample(PyObject *fetches, uint64_t began, uint64_t ns, PyObject *index);
+void mh_fetches_item(PyObject *fetches, uint64_t began, uint64_t ns);
 
 /* --- _meter.c --- */
 typedef struct mh_slow_sample {

@@ -12,7 +12,6 @@
 #include "_module.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,17 +35,10 @@ static struct {
     uint64_t probes, native;
 } probe; /* all of it the main thread's */
 
-static uint64_t cpu_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
-
 static void on_signal(int number)
 {
     int before = errno;
-    probe.fired = cpu_ns();
+    probe.fired = mh_thread_cpu_ns();
     probe.pythons(number);
     errno = before;
 }
@@ -66,7 +58,7 @@ PyObject *mh_probe_answer(PyObject *self, PyObject *arguments)
     (void)self;
     (void)arguments;
     if (probe.running && probe.process == mh_forks() && probe.fired) {
-        uint64_t now = cpu_ns();
+        uint64_t now = mh_thread_cpu_ns();
         /* An answer stands for the time since the last one: there are few in a long stretch. */
         uint64_t weight = (now - probe.answered + PERIOD_NS / 2) / PERIOD_NS;
         weight += weight == 0;
@@ -162,19 +154,26 @@ PyObject *mh_probe_start(PyObject *self, PyObject *unused)
         return NULL;
     probe.probes = probe.native = probe.fired = 0;
     probe.process = mh_forks();
-    probe.random = probe.answered = cpu_ns();
+    probe.random = probe.answered = mh_thread_cpu_ns();
     probe.running = set_pythons_handler(self) && set_own_handler() && make_timer();
     if (probe.running)
         arm();
     return PyBool_FromLong(probe.running);
 }
 
+void mh_probe_counts(uint64_t *probes, uint64_t *native)
+{
+    *probes = probe.probes;
+    *native = probe.native;
+    probe.probes = probe.native = 0;
+}
+
 PyObject *mh_probe_take(PyObject *self, PyObject *unused)
 {
     (void)self;
     (void)unused;
-    PyObject *counts =
-        Py_BuildValue("(KK)", (unsigned long long)probe.probes, (unsigned long long)probe.native);
-    probe.probes = probe.native = 0;
-    return counts;
+    uint64_t probes;
+    uint64_t native;
+    mh_probe_counts(&probes, &native);
+    return Py_BuildValue("(KK)", (unsigned long long)probes, (unsigned long long)native);
 }

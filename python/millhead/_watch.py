@@ -22,7 +22,6 @@ from typing import Any, Generic, TypeVar
 import millhead
 from millhead import _core
 from millhead._events import Run, line
-from millhead._fetches import times
 
 T = TypeVar("T")
 
@@ -87,7 +86,7 @@ class Recording:
                 role = "main" if pid == os.getpid() else "worker"
                 told = {key: v for key, v in usage(pid, walk).items() if key != "started"}
                 text += line("usage", **({"role": role} | told))
-        self.log.write(text + line("system", **system()))
+        self.log.write((text + line("system", **system())).encode())
         if walk:  # the kernel walks all pages of a process to tell its share of memory
             self._next_walk = now + (time.thread_time() - began) * 1e9 / MEMORY_BUDGET
 
@@ -165,9 +164,10 @@ class LoaderWatch:
         self.name = name
         self.hooks = hooks
         self.number = -1
-        self.epochs = self.batches = self.samples = 0
-        self.setup_ns = self.wait_ns = self.step_ns = 0
-        self.first_batch_ns: int | None = None
+        self.epochs = 0
+        self.past: list[dict[str, int]] = []
+        self.live: weakref.WeakSet[Epoch] = weakref.WeakSet()
+        self.first_ns: int | None = None  # the wait for the very first batch
         self.meter = _core.Meter()  # every wait but the first
         self._described = False
         self.train_ns = -1  # of the step under way; -1: not known
@@ -189,20 +189,25 @@ class LoaderWatch:
 
     def stats(self) -> dict[str, Any]:
         """The numbers of ``watched.stats()``."""
+        epochs = [*self.past, *(epoch.totals() for epoch in self.live)]
+        total = {
+            key: sum(epoch[key] for epoch in epochs)
+            for key in ("batches", "samples", "setup_ns", "first_ns", "wait_ns", "step_ns")
+        }
         waits = self.meter.wait_ms()
-        count = int(waits["count"])
+        wait_ns = total["wait_ns"] + total["first_ns"] - (self.first_ns or 0)
         return {
             "epochs": self.epochs,
-            "batches": self.batches,
-            "samples": self.samples,
-            "setup_s": self.setup_ns / 1e9,
-            "first_batch_s": None if self.first_batch_ns is None else self.first_batch_ns / 1e9,
+            "batches": total["batches"],
+            "samples": total["samples"],
+            "setup_s": total["setup_ns"] / 1e9,
+            "first_batch_s": None if self.first_ns is None else self.first_ns / 1e9,
             "wait_s": {
-                "count": count,
+                "count": int(waits["count"]),
                 **{key: waits[key] / 1e3 for key in ("mean", "p50", "p99", "max", "total")},
             },
-            "step_s": {"total": self.step_ns / 1e9},
-            "wait_share": _share(self.wait_ns / 1e9, self.step_ns / 1e9),
+            "step_s": {"total": total["step_ns"] / 1e9},
+            "wait_share": _share(wait_ns, total["step_ns"]),
             "events_lost": self.log.lost,
         }
 
@@ -213,143 +218,97 @@ class Epoch:
     def __init__(self, watch: LoaderWatch) -> None:
         self.watch = watch
         self.number = watch.epochs
-        self.batch = -1  # the last one that came
-        self.samples = 0
-        self._meter = _core.Meter()
-        self._wait_ns = self._step_ns = self._setup_ns = 0
-        self._first_ns: int | None = None
-        self._clock = _core.Clock()
+        self._steps = _core.Steps(watch.number, self.number, watch.meter, watch.first_ns is None)
         self._ended = False
-        self._step = ""  # its line, written with the next wait's
-        self._at = self._began = self._clock.read()
         watch.epochs += 1
+        watch.live.add(self)
         watch.recording.live.add(self)
 
     def ready(self) -> None:
         """The iterator is made."""
-        began, now = self._began, self._clock.read()
-        self._setup_ns = now[0] - began[0]
-        self.watch.setup_ns += self._setup_ns
-        self.watch.log.write(
-            f'{{"event":"setup","t":{began[0]},"ns":{self._setup_ns},"cpu":{now[1] - began[1]}'
-            f"{self._place()}}}\n"
-        )
-        self._at = now
+        self.watch.log.write(self._steps.ready())
 
     def ask(self) -> None:
         """The loop asks for a batch; the one before is worked off."""
-        now = self._clock.read()
         watch = self.watch
-        if self.batch >= 0:
-            began = self._at
-            ns = now[0] - began[0]
-            self._step_ns += ns
-            watch.step_ns += ns
-            train = self._take_training()
-            self._step = f'{{"event":"step",{times(began, now)}{self._place()},"batch":{self.batch}{train}}}\n'
-            watch.recording.sample(now[0])
-        self._at = now
-        watch.meter.begin_wait()
-        self._meter.begin_wait()
+        if watch.hooks is not None:
+            watch.train_ns = max(watch.train_ns, watch.hooks.take())
+        watch.recording.sample(self._steps.ask(watch.train_ns))
 
-    def got(self, samples: int | None, worker: int, nth: int) -> None:
-        """The batch is there."""
-        began, now = self._at, self._clock.read()
+    def got(self, samples: int, worker: int, nth: int) -> None:
+        """The batch is there; ``samples`` -1: nobody knows how many."""
         watch = self.watch
-        ns = now[0] - began[0]
-        self.batch += 1
-        self._count(ns)
-        more = ""
-        if samples is not None:
-            more = f',"samples":{samples}'
-            self.samples += samples
-            watch.samples += samples
-        watch.log.write(
-            f'{self._step}{{"event":"wait",{times(began, now)}{self._place()},'
-            f'"batch":{self.batch},"worker":{worker},"nth":{nth}{more}}}\n'
-        )
-        self._step = ""
-        self._at = now
+        watch.log.write(self._steps.got(samples, worker, nth))
         watch.train_ns = -1
         if watch.hooks is not None:
             watch.hooks.arm()
-
-    def _count(self, ns: int) -> None:
-        watch = self.watch
-        watch.batches += 1
-        if self.batch == 0:
-            self._first_ns = ns
-        else:
-            self._meter.end_wait()
-            self._wait_ns += ns
-        if watch.first_batch_ns is None:
-            watch.first_batch_ns = ns
-        else:
-            watch.meter.end_wait()
-            watch.wait_ns += ns
+        if watch.first_ns is None:
+            watch.first_ns = self._steps.totals()["first_ns"]
 
     def failed(self, error: BaseException, worker: int) -> None:
         """An exception came instead of a batch."""
-        self._flush()
         what = type(error).__name__
         with contextlib.suppress(Exception):  # an exception that cannot be shown
             # A worker's comes with its traceback: what it is and where stands at the end.
             what += ": " + "; ".join(str(error).strip().splitlines()[-2:])
+        self.watch.log.write(self._steps.rest())
         self.watch.log.event("error", what=what, worker=worker)
-        self._at = self._clock.read()
 
     def end(self, complete: bool) -> None:
         """The loop leaves the iterator."""
         if self._ended:
             return
         self._ended = True
-        self._flush()
-        watch, began = self.watch, self._began[0]
-        ns = (time.monotonic_ns() if complete else self._at[0]) - began
-        watch.log.write(
-            f'{{"event":"epoch","t":{began},"ns":{ns}{self._place()},"batches":{self.batch + 1},'
-            f'"complete":{"true" if complete else "false"}}}\n'
+        watch, totals = self.watch, self._steps.totals()
+        ns = (time.monotonic_ns() if complete else totals["last"]) - totals["began"]
+        watch.log.write(self._steps.rest())
+        watch.log.event(
+            "epoch",
+            totals["began"],
+            ns=ns,
+            loader=watch.number,
+            epoch=self.number,
+            batches=totals["batches"],
+            complete=complete,
         )
-        watch.recording.rows.append(self._row(ns, complete))
+        watch.recording.rows.append(_row(watch.number, self.number, totals, ns, complete))
         watch.recording.live.discard(self)
-        self._clock.close()
+        watch.past.append(totals)
+        watch.live.discard(self)
+        self._steps.close()
 
-    def _flush(self) -> None:
-        if self._step:
-            self.watch.log.write(self._step)
-            self._step = ""
-
-    def _take_training(self) -> str:
-        watch = self.watch
-        if watch.hooks is not None:
-            watch.train_ns = max(watch.train_ns, watch.hooks.take())
-        return "" if watch.train_ns < 0 else f',"train":{watch.train_ns}'
-
-    def _place(self) -> str:
-        return f',"loader":{self.watch.number},"epoch":{self.number}'
-
-    def _row(self, ns: int, complete: bool) -> dict[str, Any]:
-        waits = self._meter.wait_ms()
-        return {
-            "loader": self.watch.number,
-            "epoch": self.number,
-            "batches": self.batch + 1,
-            "samples": self.samples,
-            "seconds": round(ns / 1e9, 6),
-            "setup_s": round(self._setup_ns / 1e9, 6),
-            "first_batch_s": "" if self._first_ns is None else round(self._first_ns / 1e9, 6),
-            "wait_s": round(self._wait_ns / 1e9, 6),
-            **{
-                f"wait_{key}_s": round(waits[key] / 1e3, 6) for key in ("mean", "p50", "p99", "max")
-            },
-            "step_s": round(self._step_ns / 1e9, 6),
-            "wait_share": _share(self._wait_ns / 1e9, self._step_ns / 1e9),
-            "complete": complete,
-        }
+    def totals(self) -> dict[str, int]:
+        """What it comes to so far."""
+        return self._steps.totals()
 
     def __del__(self) -> None:
         if not getattr(self, "_ended", True):
             self.end(complete=False)
+
+
+def _row(
+    loader: int, epoch: int, totals: dict[str, int], ns: int, complete: bool
+) -> dict[str, Any]:
+    """A line of a summary."""
+    waits = max(totals["batches"] - 1, 0)
+    seconds = {key: round(value / 1e9, 6) for key, value in totals.items() if key.endswith("_ns")}
+    return {
+        "loader": loader,
+        "epoch": epoch,
+        "batches": totals["batches"],
+        "samples": totals["samples"],
+        "seconds": round(ns / 1e9, 6),
+        "setup_s": seconds["setup_ns"],
+        "first_batch_s": seconds["first_ns"] if totals["batches"] else "",
+        "wait_s": seconds["wait_ns"],
+        "wait_mean_s": round(seconds["wait_ns"] / waits, 6) if waits else 0.0,
+        "wait_p50_s": seconds["p50_ns"],
+        "wait_p99_s": seconds["p99_ns"],
+        "wait_max_s": seconds["max_ns"],
+        "step_s": seconds["step_ns"],
+        "wait_share": _share(totals["wait_ns"], totals["step_ns"]),
+        "complete": complete,
+    }
 
 
 class WatchedIterator(Generic[T]):
@@ -358,6 +317,7 @@ class WatchedIterator(Generic[T]):
     def __init__(self, iterator: Iterator[T], epoch: Epoch) -> None:
         self._iterator = iterator
         self._epoch = epoch
+        self._count = 0
 
     def __iter__(self) -> WatchedIterator[T]:
         return self
@@ -373,7 +333,8 @@ class WatchedIterator(Generic[T]):
         except BaseException as error:
             epoch.failed(error, -1)
             raise
-        epoch.got(None, -1, epoch.batch + 1)
+        epoch.got(-1, -1, self._count)
+        self._count += 1
         return item
 
     def __getattr__(self, name: str) -> Any:

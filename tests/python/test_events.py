@@ -29,7 +29,7 @@ def _write_many(path: str, writer: int, begin: Any) -> None:
     for number in range(LINES):
         # Long and short ones, several at once
         some = [line("x", writer=writer, number=number, part=p, pad="ü" * number) for p in (0, 1)]
-        log.write("".join(some))
+        log.write("".join(some).encode())
 
 
 def test_lines_of_many_processes_never_mix(tmp_path: Path) -> None:
@@ -72,7 +72,8 @@ def test_values_that_json_has_not_and_none() -> None:
 
 def test_a_batch_of_many_lines_is_written_in_whole_lines(tmp_path: Path) -> None:
     log = EventLog(tmp_path)
-    log.write("".join(line("x", number=number, pad="-" * 300) for number in range(1000)))
+    lines = [line("x", number=number, pad="-" * 300) for number in range(1000)]
+    log.write("".join(lines).encode())
     assert [event["number"] for event in _events(log.path)[1:]] == list(range(1000))
     log.close()
 
@@ -92,7 +93,7 @@ def test_what_cannot_be_written_is_said_once_and_counted(where: str) -> None:
 
 def test_a_log_stops_at_its_limit(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl", limit=10_000)
-    some = [line("x", number=number) for number in range(1000)]
+    some = [line("x", number=number).encode() for number in range(1000)]
     with pytest.warns(millhead.Advice, match="has 0 MiB already"):
         list(map(log.write, some))
     assert len(_events(log.path)) + log.lost == 1001

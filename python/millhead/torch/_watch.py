@@ -20,7 +20,7 @@ from torch.utils.data.dataloader import (
     _SingleProcessDataLoaderIter,
 )
 
-from millhead._fetches import Fetches, FetchPlan, TimedSamples, WorkerInit, time_fetcher
+from millhead._fetches import Fetches, FetchPlan, WorkerInit, time_fetcher
 from millhead._watch import (
     Epoch,
     LoaderWatch,
@@ -132,7 +132,7 @@ class WatchedSingle(Watched):
         return batch
 
     def _source(self, samples: Any) -> Any:
-        return TimedSamples(samples, self._fetches)
+        return self._fetches.timed(samples)
 
     def _fetch(self, index: Any) -> Any:
         samples = super()._fetch(index)  # type: ignore[misc]
@@ -173,18 +173,18 @@ def _adopt(iterator: _BaseDataLoaderIter, epoch: Epoch) -> None:
     cast(Watched, iterator)._watch_begin(epoch)
 
 
-def samples_in(batch: Any) -> int | None:
-    """How many samples a batch of the usual kinds has; None where that takes more than a look."""
+def samples_in(batch: Any) -> int:
+    """How many samples a batch of the usual kinds has; -1 where that takes more than a look."""
     for _ in range(3):
         if isinstance(batch, Tensor):
-            return batch.shape[0] if batch.dim() else None
+            return batch.shape[0] if batch.dim() else -1
         if type(batch) in (list, tuple) and batch:
             batch = batch[0]
         elif type(batch) is dict and batch:
             batch = next(iter(batch.values()))
         else:
-            return None
-    return None
+            break
+    return -1
 
 
 # --- making them ---

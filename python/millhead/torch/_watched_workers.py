@@ -8,7 +8,7 @@ from typing import Any
 
 from torch._utils import ExceptionWrapper
 
-from millhead._fetches import Fetches, FetchPlan, TimedSamples, WorkerInit
+from millhead._fetches import Fetches, FetchPlan, WorkerInit
 from millhead.torch._run import SampleWorker
 from millhead.torch.fetch import length
 from millhead.torch.worker import BatchWorker, Job, WorkerPlan
@@ -50,7 +50,7 @@ class WatchedWorker(BatchWorker):
 
     def source(self, samples: Any) -> Any:
         """What times each sample."""
-        return samples if self.fetches is None else TimedSamples(samples, self.fetches)
+        return samples if self.fetches is None else self.fetches.timed(samples)
 
     def timed(self, work: Callable[[], None]) -> None:
         """Do the work of one batch."""

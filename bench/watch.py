@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""What ``millhead.watch`` costs: CPU time per batch of a watched and a plain loop, in turn.
+
+    python bench/watch.py [--batches 300] [--rounds 5] [--json]
+
+A loop with 10 ms steps, batches of 32 cheap samples, 0 and 2 workers, torch's loader and millhead's. CPU
+time is that of the loop's process and of its workers, without starting them. The step sleeps: it takes
+no CPU, and finds the caches cold, which makes everything dearer than in a loop that computes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import millhead
+import millhead.torch
+import torch
+import torch.utils.data
+
+STEP_S = 0.01
+BATCH = 32
+WARM_UP = 20
+
+
+class Cheap(torch.utils.data.Dataset[torch.Tensor]):
+    """Rows of a tensor, with code of its own."""
+
+    def __init__(self, length: int) -> None:
+        self.rows = torch.zeros(length, 16)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.rows[index]
+
+
+def cpu_ns(pid: int) -> int:
+    """Of a process and all that it started, with every thread."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # it has just ended
+            total += int((task / "schedstat").read_text().split()[0])
+            total += sum(cpu_ns(int(child)) for child in (task / "children").read_text().split())
+    return total
+
+
+def epoch(loader: Any, watched: bool) -> tuple[float, float]:
+    """Microseconds of CPU and seconds per batch, once the loop runs steadily."""
+    loop = millhead.watch(loader) if watched else loader
+    cpu, began, last = 0, 0.0, len(loader) - 1
+    for number, _ in enumerate(loop):
+        if number == WARM_UP:
+            cpu, began = cpu_ns(os.getpid()), time.monotonic()
+        elif number == last:  # workers are idle: all batches are made
+            cpu, began = cpu_ns(os.getpid()) - cpu, time.monotonic() - began
+        time.sleep(STEP_S)
+    return cpu / 1e3 / (last - WARM_UP), began / (last - WARM_UP)
+
+
+def measure(loader_class: Any, workers: int, batches: int, rounds: int) -> dict[str, Any]:
+    """Microseconds per batch that watching adds, by rounds of one epoch each."""
+    dataset = Cheap(batches * BATCH)
+    differences, shares = [], []
+    for number in range(rounds):
+        loaders = [loader_class(dataset, batch_size=BATCH, num_workers=workers) for _ in range(2)]
+        order = (False, True) if number % 2 == 0 else (True, False)
+        found = {
+            watched: epoch(loader, watched) for watched, loader in zip(order, loaders, strict=True)
+        }
+        differences.append(found[True][0] - found[False][0])
+        shares.append(found[True][1] / found[False][1] - 1)
+    return {
+        "loader": loader_class.__module__.partition(".")[0],
+        "workers": workers,
+        "cpu_us_per_batch": round(statistics.median(differences), 1),
+        "all": [round(us, 1) for us in differences],
+        "share_of_step": round(statistics.median(differences) / (STEP_S * 1e6), 4),
+        "longer": round(statistics.median(shares), 4),
+    }
+
+
+def main() -> None:
+    """Measure, and print a line for each."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--batches", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = [
+        measure(loader_class, workers, options.batches, options.rounds)
+        for loader_class in (torch.utils.data.DataLoader, millhead.torch.DataLoader)
+        for workers in (0, 2)
+    ]
+    if options.json:
+        print(json.dumps({"step_s": STEP_S, "batch_size": BATCH, "rows": rows}))
+        return
+    for row in rows:
+        print(
+            f"{row['loader']:9} {row['workers']} workers: {row['cpu_us_per_batch']:6.1f} us CPU per"
+            f" batch, {row['share_of_step']:.2%} of a {STEP_S * 1e3:.0f} ms step;"
+            f" the steps took {row['longer']:+.2%}"
+        )
+
+
+if __name__ == "__main__":
+    main()
