@@ -128,10 +128,11 @@ class EventLog:
 
     def event(self, event: str, t: int | None = None, **fields: Any) -> None:
         """Write one event; ``t`` None: it is now."""
-        self.write(line(event, t, **fields).encode())
+        self.write(line(event, t, **fields))
 
-    def write(self, data: bytes) -> None:
+    def write(self, lines: bytes | str) -> None:
         """Write whole lines, as one where they are not very many."""
+        data = lines if isinstance(lines, bytes) else lines.encode()
         if not self.touch():
             self.lost += data.count(b"\n")
             return

@@ -14,7 +14,8 @@ void mh_lines_add(mh_lines *lines, const char *format, ...)
         va_list arguments;
         va_start(arguments, format);
         size_t left = lines->room - lines->used;
-        int size = vsnprintf(lines->text ? lines->text + lines->used : NULL, left, format, arguments);
+        int size =
+            vsnprintf(lines->text ? lines->text + lines->used : NULL, left, format, arguments);
         va_end(arguments);
         if (size >= 0 && (size_t)size < left) {
             lines->used += (size_t)size;

@@ -10,8 +10,8 @@ typedef struct steps_object {
     long long loader, epoch;
     long long batch; /* the last one that came; -1: none */
     long long samples;
-    mh_meter *waits;     /* the loader's */
-    int skip;            /* whether the first wait is the loader's very first, which counts apart */
+    mh_meter *waits; /* the loader's */
+    int skip;        /* whether the first wait is the loader's very first, which counts apart */
     mh_histogram own;
     mh_thread_clock clock;
     mh_reading began, at; /* at: the last time that it asked or got */
@@ -158,7 +158,8 @@ static void steps_dealloc(PyObject *object)
 static PyMethodDef steps_methods[] = {
     {"ready", steps_ready, METH_NOARGS, "The iterator is made: the line of its set-up."},
     {"ask", steps_ask, METH_O,
-     "ask(train): the loop asks for a batch, and the one before is worked off; train: ns of it that "
+     "ask(train): the loop asks for a batch, and the one before is worked off; train: ns of it "
+     "that "
      "were training, or -1. Returns what time it is."},
     {"got", steps_got, METH_VARARGS,
      "got(samples, worker, nth): the batch is there: the lines of its wait and the step before."},
@@ -169,7 +170,8 @@ static PyMethodDef steps_methods[] = {
 };
 
 static PyType_Slot steps_slots[] = {
-    {Py_tp_doc, "Steps(loader, epoch, waits, skip_first): events setup, wait and step of an epoch."},
+    {Py_tp_doc,
+     "Steps(loader, epoch, waits, skip_first): events setup, wait and step of an epoch."},
     {Py_tp_new, steps_new},
     {Py_tp_dealloc, steps_dealloc},
     {Py_tp_methods, steps_methods},

@@ -81,8 +81,9 @@ static void timed_dealloc(PyObject *self)
 }
 
 static PyType_Slot timed_slots[] = {
-    {Py_tp_doc, "Timed(source, fetches): source[index] and next(source), with fetches told how long "
-                "each took; other attributes are source's."},
+    {Py_tp_doc,
+     "Timed(source, fetches): source[index] and next(source), with fetches told how long "
+     "each took; other attributes are source's."},
     {Py_tp_new, timed_new},
     {Py_tp_dealloc, timed_dealloc},
     {Py_tp_traverse, timed_traverse},

@@ -62,6 +62,10 @@ class Recording:
         self._closed = False
         _recordings_live.add(self)
 
+    def goes_on(self) -> bool:
+        """False after the end, and in a forked process."""
+        return not self._closed and self._pid == os.getpid()
+
     def number(self) -> int:
         """A number that no other loader of these events has, in whichever process."""
         count = _numbers.get(self.log.path, 0)
@@ -86,13 +90,13 @@ class Recording:
                 role = "main" if pid == os.getpid() else "worker"
                 told = {key: v for key, v in usage(pid, walk).items() if key != "started"}
                 text += line("usage", **({"role": role} | told))
-        self.log.write((text + line("system", **system())).encode())
+        self.log.write(text + line("system", **system()))
         if walk:  # the kernel walks all pages of a process to tell its share of memory
             self._next_walk = now + (time.thread_time() - began) * 1e9 / MEMORY_BUDGET
 
     def close(self) -> None:
         """Write the summary and the end."""
-        if self._closed or self._pid != os.getpid():
+        if not self.goes_on():
             return
         self._closed = True
         for epoch in list(self.live):
@@ -129,7 +133,7 @@ def recording_of(run: str | os.PathLike[str] | None, fresh: bool = True) -> Reco
         return Recording(Run(None))
     path = str(Path(run).absolute())
     found = _recordings.get(path)
-    if found is None or found._pid != os.getpid():
+    if found is None or not found.goes_on():
         found = _recordings[path] = Recording(Run(path, fresh=fresh))
     return found
 
@@ -438,7 +442,7 @@ def loader_watch(iterable: Any, recording: Recording | None, name: str | None) -
     """
     key = "" if recording is None else recording.run.path
     known = _known(iterable)
-    if known is not None and key in known:
+    if known is not None and key in known and known[key].recording.goes_on():
         return known[key]
     watch = LoaderWatch(recording or recording_of(None), name)
     if known is not None:

@@ -29,7 +29,7 @@ def _write_many(path: str, writer: int, begin: Any) -> None:
     for number in range(LINES):
         # Long and short ones, several at once
         some = [line("x", writer=writer, number=number, part=p, pad="ü" * number) for p in (0, 1)]
-        log.write("".join(some).encode())
+        log.write("".join(some))
 
 
 def test_lines_of_many_processes_never_mix(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_values_that_json_has_not_and_none() -> None:
 def test_a_batch_of_many_lines_is_written_in_whole_lines(tmp_path: Path) -> None:
     log = EventLog(tmp_path)
     lines = [line("x", number=number, pad="-" * 300) for number in range(1000)]
-    log.write("".join(lines).encode())
+    log.write("".join(lines))
     assert [event["number"] for event in _events(log.path)[1:]] == list(range(1000))
     log.close()
 

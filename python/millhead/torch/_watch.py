@@ -10,16 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any, cast
 
 import torch.utils.data
 from torch import Tensor
-from torch.utils.data.dataloader import (
-    _BaseDataLoaderIter,
-    _MultiProcessingDataLoaderIter,
-    _SingleProcessDataLoaderIter,
-)
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from millhead import _imports
 from millhead._fetches import Fetches, FetchPlan, WorkerInit, time_fetcher
 from millhead._watch import (
     Epoch,
@@ -101,11 +99,11 @@ class Watched(_BaseDataLoaderIter):
 class WatchedTorchMulti(Watched):
     """Torch's, with workers."""
 
-    def _process_data(self, data: Any, *worker: int) -> Any:
+    def _process_data(self, data: Any, *rest: Any) -> Any:
         # Private; every batch passes through, with the number of its worker since torch 2.6.
-        if worker:
-            self._watch_from(worker[0])
-        return super()._process_data(data, *worker)  # type: ignore[misc]
+        if rest:
+            self._watch_from(rest[0])
+        return super()._process_data(data, *rest)  # type: ignore[misc]
 
 
 class WatchedMulti(Watched):
@@ -165,9 +163,9 @@ def _adopt(iterator: _BaseDataLoaderIter, epoch: Epoch) -> None:
         counted = resume is None or resume.since == 0
         whole = not isinstance(iterator, SampleIter)
         kind = WatchedMulti if whole and counted else Watched
-    elif isinstance(iterator, _MultiProcessingDataLoaderIter):
+    elif hasattr(iterator, "_process_data"):  # torch's or torchdata's
         kind = WatchedTorchMulti
-    elif isinstance(iterator, _SingleProcessDataLoaderIter):
+    elif hasattr(iterator, "_dataset_fetcher"):
         time_fetcher(iterator._dataset_fetcher, Fetches(log, number, epoch.number, -1))
     iterator.__class__ = _watched_class(type(iterator), kind)
     cast(Watched, iterator)._watch_begin(epoch)
@@ -194,8 +192,8 @@ def iterate(
     loader: AnyLoader, watch: LoaderWatch, make: Callable[[AnyLoader], Any] = iter
 ) -> Iterator[Any]:
     """A watched iterator over a loader; ``make`` gives one."""
-    if isinstance(getattr(loader, "_iterator", None), Watched):
-        return cast(Iterator[Any], make(loader))  # it persists, and counts the epoch itself
+    if loader.persistent_workers and isinstance(getattr(loader, "_iterator", None), Watched):
+        return cast(Iterator[Any], make(loader))  # it counts the epoch itself
     watch.begin()
     epoch = Epoch(watch)
     with _explicitly(loader), _init_wrapped(loader, watch, epoch) as init:
@@ -253,7 +251,6 @@ def _start_method(loader: AnyLoader, keeper: Any) -> str:
 # --- every loader of the process ---
 
 _all: Recording | None = None
-_original: Callable[[AnyLoader], Any] | None = None
 #: Loaders whose iterator is being made by iterate().
 _under_way: set[int] = set()
 
@@ -267,16 +264,39 @@ def _explicitly(loader: AnyLoader) -> Iterator[None]:
         _under_way.discard(id(loader))
 
 
-def _iter(self: AnyLoader) -> Any:
-    assert _original is not None
-    if _all is None or id(self) in _under_way or torch.utils.data.get_worker_info() is not None:
-        return _original(self)
-    watch = loader_watch(self, recording_of_all(), None)
-    if watch.hooks is None and hooks_wanted():
-        from millhead.torch import _training
+#: Classes whose ``__iter__`` makes iterators, by the module that defines them. A module that is not
+#: imported is awaited.
+_CLASSES = {
+    "torch.utils.data.dataloader": "DataLoader",
+    "torchdata.stateful_dataloader.stateful_dataloader": "StatefulDataLoader",
+}
+#: What was there before, and ours.
+_replaced: dict[Any, tuple[Callable[[AnyLoader], Any], Callable[[AnyLoader], Any]]] = {}
 
-        watch.hooks = _training.hooks()
-    return iterate(self, watch, _original)
+
+def _watching(make: Callable[[AnyLoader], Any]) -> Callable[[AnyLoader], Any]:
+    """An ``__iter__`` that watches what another one makes."""
+
+    def watched_iter(self: AnyLoader) -> Any:
+        recording = recording_of_all()
+        in_worker = torch.utils.data.get_worker_info() is not None
+        if recording is None or in_worker or id(self) in _under_way:
+            return make(self)
+        watch = loader_watch(self, recording, None)
+        if watch.hooks is None and hooks_wanted():
+            from millhead.torch import _training
+
+            watch.hooks = _training.hooks()
+        return iterate(self, watch, make)
+
+    return watched_iter
+
+
+def _replace(module: ModuleType) -> None:
+    kind = getattr(module, _CLASSES[module.__name__])
+    if kind not in _replaced:
+        _replaced[kind] = kind.__iter__, _watching(kind.__iter__)
+        kind.__iter__ = _replaced[kind][1]
 
 
 def watch_all(run: str | os.PathLike[str]) -> None:
@@ -285,24 +305,24 @@ def watch_all(run: str | os.PathLike[str]) -> None:
     As :func:`millhead.watch` does, with the events in the directory ``run``. Loaders that exist are
     reached too: it counts when iteration begins. See also ``MILLHEAD_WATCH``, docs/events.md.
     """
-    global _all, _original
+    global _all
     _all = recording_of(run, fresh=False)
-    kind = torch.utils.data.DataLoader
-    if _original is None:
-        _original = kind.__iter__
-        kind.__iter__ = _iter  # type: ignore[method-assign]
+    for module in _CLASSES:
+        _imports.when_imported(module, _replace)
 
 
 def unwatch_all() -> None:
     """Undo :func:`watch_all`, and end its recording."""
-    global _all, _original
+    global _all
     recording, _all = _all, None
     if recording is not None:
         recording.close()
-    kind = torch.utils.data.DataLoader
-    if kind.__iter__ is _iter and _original is not None:
-        kind.__iter__ = _original  # type: ignore[method-assign]
-        _original = None
+    for module in _CLASSES:
+        _imports.forget(module, _replace)
+    for kind, (before, ours) in list(_replaced.items()):
+        if kind.__iter__ is ours:  # else another's, which passes on to ours
+            kind.__iter__ = before
+            del _replaced[kind]
 
 
 def recording_of_all() -> Recording | None:
