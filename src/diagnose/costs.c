@@ -36,6 +36,42 @@ static void split(double whole, double on_cpu, double delayed, double *cpu, doub
     *blocked = whole - *cpu - *delay;
 }
 
+/* In a thread that sleeps, delay is of two kinds: what others take while it works, and getting a
+ * CPU back each time it wakes. The first is proportional to its CPU time; the rest comes with being
+ * blocked, and would go with it. */
+static void split_wake_ups(const mh_costing *costing, double cpu, double *delay, double *blocked)
+{
+    double working = costing->crowding * cpu;
+    if (costing->crowding < 0 || *delay <= working)
+        return;
+    *blocked += *delay - working;
+    *delay = working;
+}
+
+/* Where one thread does everything, the phase with the least delay for its CPU time shows what
+ * working alone brings. With workers, phases of many threads cannot be compared like that. */
+static double find_crowding(const mh_facts *facts)
+{
+    double cpu[3] = {0}, delay[3] = {0}, least = -1;
+    for (size_t at = 0; at < facts->batch_count; at++) {
+        const mh_batch_cost *batch = &facts->batches[at];
+        if (batch->fetch == MH_NOT_MEASURED)
+            return -1;
+        cpu[0] += mh_ns(batch->fetch_cpu);
+        cpu[1] += mh_ns(batch->collate_cpu);
+        cpu[2] += mh_ns(batch->step_cpu);
+        delay[0] += mh_ns(batch->fetch_delay);
+        delay[1] += mh_ns(batch->collate_delay);
+        delay[2] += mh_ns(batch->step_delay);
+    }
+    for (int phase = 0; phase < 3; phase++) {
+        int much = cpu[phase] > 0.1 * (cpu[0] + cpu[1] + cpu[2]);
+        if (much && (least < 0 || delay[phase] / cpu[phase] < least))
+            least = delay[phase] / cpu[phase];
+    }
+    return least;
+}
+
 /* Whether what the consumer does on a CPU in its steps is its own work and not the training. */
 static int main_is_known(const mh_facts *facts)
 {
@@ -71,10 +107,12 @@ void mh_costing_init(mh_costing *costing, const mh_facts *facts)
             count++;
         }
     }
+    int inline_fetch = facts->workers == 0 || strcmp(facts->kind, "iterable") == 0;
     *costing = (mh_costing){
-        .inline_fetch = facts->workers == 0 || strcmp(facts->kind, "iterable") == 0,
+        .inline_fetch = inline_fetch,
         .main_known = main_is_known(facts),
         .mean_wait = count > 0 ? sum / count : 0,
+        .crowding = inline_fetch ? find_crowding(facts) : -1,
     };
 }
 
@@ -86,6 +124,8 @@ static void cost_making(mh_costs *out, const mh_costing *costing, const mh_batch
               &out->fetch_cpu, &out->fetch_delay, &out->fetch_blocked);
         split(mh_ns(batch->collate), mh_ns(batch->collate_cpu), mh_ns(batch->collate_delay),
               &out->collate_cpu, &out->collate_delay, &out->collate_blocked);
+        split_wake_ups(costing, out->fetch_cpu, &out->fetch_delay, &out->fetch_blocked);
+        split_wake_ups(costing, out->collate_cpu, &out->collate_delay, &out->collate_blocked);
         out->read_cpu = smaller(mh_ns(batch->read_bytes) * READ_CPU_NS_PER_BYTE, out->fetch_cpu);
         out->fetch_cpu -= out->read_cpu;
         if (!costing->inline_fetch) {
@@ -108,6 +148,7 @@ static void cost_step(mh_costs *out, const mh_costing *costing, const mh_batch_c
     double cpu, blocked, main_work = 0;
     split(mh_ns(batch->step), mh_ns(batch->step_cpu), mh_ns(batch->step_delay), &cpu,
           &out->step_delay, &blocked);
+    split_wake_ups(costing, cpu, &out->step_delay, &blocked);
     if (batch->step_train != MH_NOT_MEASURED)
         main_work = above_zero(cpu + blocked - mh_ns(batch->step_train));
     else if (costing->main_known)

@@ -25,6 +25,7 @@ typedef struct mh_costing {
     int inline_fetch; /* the consumer makes the batches itself */
     int main_known;   /* the consumer's own work can be told from training */
     double mean_wait; /* of all but first batches */
+    double crowding;  /* delay that a ns on a CPU brings with it; negative: not known */
 } mh_costing;
 
 /* A duration as a number that sums of millions stay finite with; 0 where not measured. */

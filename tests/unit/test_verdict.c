@@ -369,6 +369,28 @@ static void handing_over_counts_when_it_is_much(void **state)
     free(planted_batches(&facts));
 }
 
+/* On a busy machine whoever sleeps waits for a CPU each time it wakes: that is the sleep's. */
+static void waking_up_belongs_to_the_sleep(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(150, 0, 2, 6 * MS);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < 150; at++) {
+        batches[at].fetch_cpu = 1 * MS;
+        batches[at].fetch_delay = 6 * MS; /* eight sleeps, eight times waking up */
+        batches[at].fetch = (9 + 1 + 6) * MS;
+        batches[at].collate_cpu = 5 * MS;
+        batches[at].collate_delay = 5 * MS;
+        batches[at].collate = 10 * MS;
+    }
+    (void)planted_waits(&facts);
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_LATENCY);
+    assert_true(lists(&verdict, MH_CAUSE_COLLATE));
+    assert_true(verdict.replay_off < 0.05);
+    free(planted_batches(&facts));
+}
+
 /* Threads of other processes stretch all that is done on a CPU; a replay finds how many. */
 static void others_on_the_machine_are_counted(void **state)
 {
@@ -498,6 +520,7 @@ int main(void)
         cmocka_unit_test(a_plateau_is_no_growth),
         cmocka_unit_test(the_cpu_time_of_reading_is_the_disks),
         cmocka_unit_test(handing_over_counts_when_it_is_much),
+        cmocka_unit_test(waking_up_belongs_to_the_sleep),
         cmocka_unit_test(others_on_the_machine_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
