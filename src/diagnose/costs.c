@@ -37,39 +37,43 @@ static void split(double whole, double on_cpu, double delayed, double *cpu, doub
 }
 
 /* In a thread that sleeps, delay is of two kinds: what others take while it works, and getting a
- * CPU back each time it wakes. The first is proportional to its CPU time; the rest comes with being
- * blocked, and would go with it. */
-static void split_wake_ups(const mh_costing *costing, double cpu, double *delay, double *blocked)
+ * CPU back each time it wakes. The second comes with being blocked, and would go with it. */
+static void split_wake_ups(const mh_costing *costing, mh_phase phase, double *delay,
+                           double *blocked)
 {
-    double working = costing->crowding * cpu;
-    if (costing->crowding < 0 || *delay <= working)
-        return;
-    *blocked += *delay - working;
-    *delay = working;
+    double waking = costing->waking[phase] * *delay;
+    *blocked += waking;
+    *delay -= waking;
 }
 
 /* Where one thread does everything, the phase with the least delay for its CPU time shows what
- * working alone brings. With workers, phases of many threads cannot be compared like that. */
-static double find_crowding(const mh_facts *facts)
+ * working alone brings; delay above that is from waking up. With workers, the phases of many
+ * threads cannot be compared like that. */
+static void find_waking(mh_costing *costing, const mh_facts *facts)
 {
-    double cpu[3] = {0}, delay[3] = {0}, least = -1;
+    double cpu[MH_PHASES] = {0}, delay[MH_PHASES] = {0}, all = 0, least = -1;
     for (size_t at = 0; at < facts->batch_count; at++) {
         const mh_batch_cost *batch = &facts->batches[at];
         if (batch->fetch == MH_NOT_MEASURED)
-            return -1;
-        cpu[0] += mh_ns(batch->fetch_cpu);
-        cpu[1] += mh_ns(batch->collate_cpu);
-        cpu[2] += mh_ns(batch->step_cpu);
-        delay[0] += mh_ns(batch->fetch_delay);
-        delay[1] += mh_ns(batch->collate_delay);
-        delay[2] += mh_ns(batch->step_delay);
+            return;
+        cpu[MH_PHASE_FETCH] += mh_ns(batch->fetch_cpu);
+        cpu[MH_PHASE_COLLATE] += mh_ns(batch->collate_cpu);
+        cpu[MH_PHASE_STEP] += mh_ns(batch->step_cpu);
+        delay[MH_PHASE_FETCH] += mh_ns(batch->fetch_delay);
+        delay[MH_PHASE_COLLATE] += mh_ns(batch->collate_delay);
+        delay[MH_PHASE_STEP] += mh_ns(batch->step_delay);
     }
-    for (int phase = 0; phase < 3; phase++) {
-        int much = cpu[phase] > 0.1 * (cpu[0] + cpu[1] + cpu[2]);
+    for (int phase = 0; phase < MH_PHASES; phase++)
+        all += cpu[phase];
+    for (int phase = 0; phase < MH_PHASES; phase++) {
+        int much = cpu[phase] > 0.1 * all; /* less is too little to go by */
         if (much && (least < 0 || delay[phase] / cpu[phase] < least))
             least = delay[phase] / cpu[phase];
     }
-    return least;
+    for (int phase = 0; phase < MH_PHASES; phase++) {
+        if (least >= 0 && delay[phase] > least * cpu[phase])
+            costing->waking[phase] = 1 - least * cpu[phase] / delay[phase];
+    }
 }
 
 /* Whether what the consumer does on a CPU in its steps is its own work and not the training. */
@@ -107,13 +111,13 @@ void mh_costing_init(mh_costing *costing, const mh_facts *facts)
             count++;
         }
     }
-    int inline_fetch = facts->workers == 0 || strcmp(facts->kind, "iterable") == 0;
     *costing = (mh_costing){
-        .inline_fetch = inline_fetch,
+        .inline_fetch = facts->workers == 0 || strcmp(facts->kind, "iterable") == 0,
         .main_known = main_is_known(facts),
         .mean_wait = count > 0 ? sum / count : 0,
-        .crowding = inline_fetch ? find_crowding(facts) : -1,
     };
+    if (costing->inline_fetch)
+        find_waking(costing, facts);
 }
 
 static void cost_making(mh_costs *out, const mh_costing *costing, const mh_batch_cost *batch)
@@ -124,8 +128,8 @@ static void cost_making(mh_costs *out, const mh_costing *costing, const mh_batch
               &out->fetch_cpu, &out->fetch_delay, &out->fetch_blocked);
         split(mh_ns(batch->collate), mh_ns(batch->collate_cpu), mh_ns(batch->collate_delay),
               &out->collate_cpu, &out->collate_delay, &out->collate_blocked);
-        split_wake_ups(costing, out->fetch_cpu, &out->fetch_delay, &out->fetch_blocked);
-        split_wake_ups(costing, out->collate_cpu, &out->collate_delay, &out->collate_blocked);
+        split_wake_ups(costing, MH_PHASE_FETCH, &out->fetch_delay, &out->fetch_blocked);
+        split_wake_ups(costing, MH_PHASE_COLLATE, &out->collate_delay, &out->collate_blocked);
         out->read_cpu = smaller(mh_ns(batch->read_bytes) * READ_CPU_NS_PER_BYTE, out->fetch_cpu);
         out->fetch_cpu -= out->read_cpu;
         if (!costing->inline_fetch) {
@@ -148,7 +152,7 @@ static void cost_step(mh_costs *out, const mh_costing *costing, const mh_batch_c
     double cpu, blocked, main_work = 0;
     split(mh_ns(batch->step), mh_ns(batch->step_cpu), mh_ns(batch->step_delay), &cpu,
           &out->step_delay, &blocked);
-    split_wake_ups(costing, cpu, &out->step_delay, &blocked);
+    split_wake_ups(costing, MH_PHASE_STEP, &out->step_delay, &blocked);
     if (batch->step_train != MH_NOT_MEASURED)
         main_work = above_zero(cpu + blocked - mh_ns(batch->step_train));
     else if (costing->main_known)

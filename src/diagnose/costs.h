@@ -20,12 +20,14 @@ typedef struct mh_costs {
     double startup; /* of a first batch: its wait, less what making the batch took */
 } mh_costs;
 
+typedef enum mh_phase { MH_PHASE_FETCH, MH_PHASE_COLLATE, MH_PHASE_STEP, MH_PHASES } mh_phase;
+
 /* What is the same for all batches of a run. */
 typedef struct mh_costing {
-    int inline_fetch; /* the consumer makes the batches itself */
-    int main_known;   /* the consumer's own work can be told from training */
-    double mean_wait; /* of all but first batches */
-    double crowding;  /* delay that a ns on a CPU brings with it; negative: not known */
+    int inline_fetch;         /* the consumer makes the batches itself */
+    int main_known;           /* the consumer's own work can be told from training */
+    double mean_wait;         /* of all but first batches */
+    double waking[MH_PHASES]; /* share of a phase's delay that comes from waking up, 0..1 */
 } mh_costing;
 
 /* A duration as a number that sums of millions stay finite with; 0 where not measured. */
