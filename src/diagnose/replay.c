@@ -354,7 +354,7 @@ static void play(replay_sim *sim)
             sim->startup += startup;
             sim->now += startup;
         }
-        if (sim->workers)
+        if (sim->window)
             play_with_workers(sim);
         else
             play_without_workers(sim);
@@ -405,8 +405,8 @@ static int sim_make(replay_sim *sim)
 {
     size_t workers = (size_t)sim->workers, actors = workers + 1;
     sim->window = workers * (size_t)sim->prefetch;
-    if (!sim->workers)
-        return 1;
+    if (!sim->window)
+        return 1; /* no workers */
     sim->blocked.phases = mh_calloc(actors, sizeof(replay_phase));
     sim->running.phases = mh_calloc(actors, sizeof(replay_phase));
     sim->cpu_left = mh_calloc(actors, sizeof(double));
