@@ -158,19 +158,21 @@ typedef struct mh_replay_options {
 
 typedef struct mh_replay_result {
     uint64_t total_ns;   /* the whole run */
-    uint64_t wait_ns;    /* of it the consumer waited, first batches left out */
+    uint64_t wait_ns;    /* of it the consumer waited for batches, start-up left out */
     uint64_t startup_ns; /* of it set-up, and first batches for what starting workers took */
     uint64_t step_ns;
     uint64_t gap_ns;   /* of wait_ns: with workers, for first batches of all epochs but the first */
     uint64_t delay_ns; /* threads of the run were runnable and waited for a CPU, summed */
 } mh_replay_result;
 
+/* Fills *options with the run's own settings: a replay of what was. Any thread. */
 MH_API void mh_replay_options_init(mh_replay_options *options, const mh_facts *facts);
 
 /* Plays the run again: workers that take batches in turn, prefetch x workers under way, delivery in
- * order or not, CPUs shared by all that want one. No clock, no randomness. Memory: what it
- * allocates it frees. Errors: MH_ERR_INVALID (no batches, nothing measured), MH_ERR_NOMEM. Any
- * thread. */
+ * order or not, CPUs shared by all that want one (docs/verdicts/README.md). No clock, no
+ * randomness; a million batches take about half a second. Memory: what it allocates it frees. *out
+ * is untouched on failure. Errors: MH_ERR_INVALID (no batches, a setting or factor that cannot be),
+ * MH_ERR_NOMEM. Any thread. */
 MH_API MH_MUST_CHECK mh_status mh_replay(mh_replay_result *out, const mh_facts *facts,
                                          const mh_replay_options *options, mh_error *err);
 
