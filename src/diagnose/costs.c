@@ -135,7 +135,11 @@ static void cost_making(mh_costs *out, const mh_costing *costing, const mh_batch
         if (!costing->inline_fetch) {
             double taking = smaller(mh_ns(batch->transfer), wait);
             out->transfer_delay = smaller(mh_ns(batch->wait_delay), taking);
-            out->transfer = taking - out->transfer_delay;
+            taking -= out->transfer_delay;
+            out->transfer = batch->wait_cpu == MH_NOT_MEASURED
+                                ? taking
+                                : smaller(mh_ns(batch->wait_cpu), taking);
+            out->passing = taking - out->transfer;
         }
         return;
     }
@@ -171,7 +175,7 @@ void mh_costs_of(mh_costs *out, const mh_costing *costing, const mh_batch_cost *
     if (batch->first) {
         double making = out->fetch_cpu + out->read_cpu + out->fetch_blocked + out->fetch_delay +
                         out->collate_cpu + out->collate_blocked + out->collate_delay +
-                        out->transfer + out->transfer_delay + out->unknown;
+                        out->transfer + out->transfer_delay + out->passing + out->unknown;
         out->startup = above_zero(mh_ns(batch->wait) - making);
     }
 }

@@ -12,8 +12,9 @@ typedef struct mh_costs {
     double fetch_cpu, fetch_blocked, fetch_delay;
     double read_cpu; /* on a CPU too, but for bytes from storage: no part of fetch_cpu */
     double collate_cpu, collate_blocked, collate_delay;
-    double transfer, transfer_delay;
-    double unknown;                  /* waited, and nothing tells for what */
+    double transfer, transfer_delay; /* in the consumer's thread: taking the batch over */
+    double passing; /* on its way from the worker, while that goes on with its next batch */
+    double unknown; /* waited, and nothing tells for what */
     double main_cpu, main_blocked;   /* the consumer's own work */
     double train_cpu, train_blocked; /* the rest of its step */
     double step_delay;

@@ -111,7 +111,7 @@ void mh_say_loss(const mh_inquiry *inquiry)
         break;
     case MH_LOSS_TRANSFER:
         mh_evidence(out, "%.4g ms pass from the end of collating until the loop has the batch",
-                    per_batch_ms(inquiry, costs->transfer));
+                    per_batch_ms(inquiry, costs->transfer + costs->passing));
         break;
     case MH_LOSS_MAIN:
         mh_evidence(out, "of a step of %.4g ms the training process's own work takes %.4g ms%s",

@@ -32,6 +32,7 @@ typedef struct replay_worker {
     size_t head, queued; /* in its part of sim.orders */
     size_t under_way;    /* ordered and not yet delivered */
     int busy;
+    double passed; /* when the last batch it has made was on its way: one after the other */
 } replay_worker;
 
 typedef enum replay_doing { ASKING, TAKING, STEPPING } replay_doing;
@@ -46,7 +47,8 @@ typedef struct replay_sim {
 
     double now, work;
     replay_heap blocked, running;
-    double *cpu_left; /* of each actor's phase to come; the consumer is actor number `workers` */
+    double *cpu_left; /* of each actor's phase to come; the consumer is actor number `workers`,
+                         those after it are places in `orders` whose batch is on its way */
     replay_worker *worker;
     size_t *orders; /* workers x prefetch */
 
@@ -130,6 +132,7 @@ static void costs_at(const replay_sim *sim, size_t batch, mh_costs *out)
     out->collate_cpu *= options->collate;
     out->collate_blocked *= options->collate;
     out->transfer *= options->transfer;
+    out->passing *= options->transfer;
     out->main_cpu *= options->step_main;
     out->main_blocked *= options->step_main;
 }
@@ -209,20 +212,31 @@ static void take_if_there(replay_sim *sim)
     begin(sim, sim->workers, costs.transfer + costs.unknown, 0);
 }
 
+/* A batch is made: it goes on its way, and its worker to the next. */
 static void worker_done(replay_sim *sim, int number)
 {
     replay_worker *worker = &sim->worker[number];
     size_t prefetch = (size_t)sim->prefetch;
-    size_t batch = sim->orders[(size_t)number * prefetch + worker->head];
+    size_t order = (size_t)number * prefetch + worker->head;
+    mh_costs costs;
+    costs_at(sim, sim->orders[order], &costs);
+    worker->passed = (worker->passed > sim->now ? worker->passed : sim->now) + costs.passing;
+    heap_push(&sim->blocked, worker->passed, sim->workers + 1 + (int)order);
     worker->head = (worker->head + 1) % prefetch;
     worker->queued--;
     worker->busy = 0;
+    worker_go_on(sim, number);
+}
+
+/* An order's batch has come: its place in `orders` is its worker's until it is delivered. */
+static void batch_passed(replay_sim *sim, size_t order)
+{
+    size_t number = order / (size_t)sim->prefetch, batch = sim->orders[order];
     size_t place = sim->options->in_order ? (batch - sim->first) % sim->window
                                           : (sim->ready_head + sim->ready_count) % sim->window;
-    sim->ready[place] = (size_t)number + 1;
+    sim->ready[place] = number + 1;
     sim->ready_batch[place] = batch;
     sim->ready_count += !sim->options->in_order;
-    worker_go_on(sim, number);
     take_if_there(sim);
 }
 
@@ -270,6 +284,10 @@ static void pass_to_next_end(replay_sim *sim)
         sim->now = moment;
         sim->delay += (moment - before) * (1 - speed) * (double)running;
         actor = heap_pop(&sim->blocked);
+        if (actor > sim->workers) {
+            batch_passed(sim, (size_t)(actor - sim->workers - 1));
+            return;
+        }
         if (sim->cpu_left[actor] > 0) {
             heap_push(&sim->running, sim->work + sim->cpu_left[actor], actor);
             return;
@@ -407,7 +425,7 @@ static int sim_make(replay_sim *sim)
     sim->window = workers * (size_t)sim->prefetch;
     if (!sim->window)
         return 1; /* no workers */
-    sim->blocked.phases = mh_calloc(actors, sizeof(replay_phase));
+    sim->blocked.phases = mh_calloc(actors + sim->window, sizeof(replay_phase));
     sim->running.phases = mh_calloc(actors, sizeof(replay_phase));
     sim->cpu_left = mh_calloc(actors, sizeof(double));
     sim->worker = mh_calloc(workers, sizeof(replay_worker));

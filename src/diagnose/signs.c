@@ -166,7 +166,8 @@ static void warn_handover(const mh_inquiry *inquiry)
         mh_warning(inquiry->out,
                    "handing a batch over takes %.3g ms, %.0f %% of the run: "
                    "millhead.torch.DataLoader does it in shared memory",
-                   inquiry->sums.costs.transfer / batches / 1e6, 100 * (1 - 1 / gain));
+                   (inquiry->sums.costs.transfer + inquiry->sums.costs.passing) / batches / 1e6,
+                   100 * (1 - 1 / gain));
 }
 
 void mh_signs(const mh_inquiry *inquiry)

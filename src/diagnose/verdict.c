@@ -70,6 +70,7 @@ static void add_costs(mh_costs *sum, const mh_costs *costs)
     sum->collate_delay += costs->collate_delay;
     sum->transfer += costs->transfer;
     sum->transfer_delay += costs->transfer_delay;
+    sum->passing += costs->passing;
     sum->unknown += costs->unknown;
     sum->main_cpu += costs->main_cpu;
     sum->main_blocked += costs->main_blocked;
@@ -79,14 +80,14 @@ static void add_costs(mh_costs *sum, const mh_costs *costs)
 }
 
 /* Adds one steady batch's wait to the stages it was for: taking it over first, then in the
- * proportions in which it was made. */
+ * proportions in which it was made and passed on. */
 static void share_wait(mh_stage_shares *stages, const mh_costs *costs, double wait, int cpu_known)
 {
     double taking = costs->transfer + costs->transfer_delay;
     taking = taking < wait ? taking : wait;
     double collate = costs->collate_cpu + costs->collate_blocked + costs->collate_delay;
     double blocked = costs->fetch_blocked + costs->read_cpu;
-    double making = costs->fetch_cpu + blocked + costs->fetch_delay + collate;
+    double making = costs->fetch_cpu + blocked + costs->fetch_delay + collate + costs->passing;
     double rest = wait - taking;
     stages->wait_transfer += taking;
     if (making <= 0) {
@@ -98,6 +99,7 @@ static void share_wait(mh_stage_shares *stages, const mh_costs *costs, double wa
     stages->wait_run += costs->fetch_delay * part;
     *(cpu_known ? &stages->wait_blocked : &stages->wait_other) += blocked * part;
     stages->wait_collate += collate * part;
+    stages->wait_transfer += costs->passing * part;
 }
 
 static void sum_up(mh_inquiry *inquiry)

@@ -83,6 +83,7 @@ static inline double planted_waits(mh_facts *facts)
             begin = had[at - window];
         made[at] = begin + cost;
         had[at] = (made[at] > asked ? made[at] : asked) + (double)batch->transfer;
+        batch->wait_cpu = batch->transfer; /* all of it in the consumer's thread */
         batch->wait = (uint64_t)(had[at] - asked);
         asked = had[at] + (double)batch->step;
     }

@@ -369,6 +369,30 @@ static void handing_over_counts_when_it_is_much(void **state)
     free(planted_batches(&facts));
 }
 
+/* Python code that keeps the interpreter delays the thread that passes batches on; what takes the
+ * time is still the code. Passing on that itself sets the pace is another matter. */
+static void passing_on_is_blamed_only_when_it_sets_the_pace(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(200, 1, 4, 7 * MS);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < 200; at++) {
+        batches[at].collate = batches[at].collate_cpu = 16 * MS;
+        batches[at].wait = 10 * MS;
+        batches[at].wait_cpu = 1 * MS;
+        batches[at].transfer = 10 * MS;
+    }
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_COLLATE);
+    for (size_t at = 0; at < 200; at++) {
+        batches[at].collate = batches[at].collate_cpu = 2 * MS;
+        batches[at].wait = batches[at].transfer = 20 * MS;
+    }
+    verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_MAIN);
+    free(planted_batches(&facts));
+}
+
 /* On a busy machine whoever sleeps waits for a CPU each time it wakes: that is the sleep's. */
 static void waking_up_belongs_to_the_sleep(void **state)
 {
@@ -520,6 +544,7 @@ int main(void)
         cmocka_unit_test(a_plateau_is_no_growth),
         cmocka_unit_test(the_cpu_time_of_reading_is_the_disks),
         cmocka_unit_test(handing_over_counts_when_it_is_much),
+        cmocka_unit_test(passing_on_is_blamed_only_when_it_sets_the_pace),
         cmocka_unit_test(waking_up_belongs_to_the_sleep),
         cmocka_unit_test(others_on_the_machine_are_counted),
     };
