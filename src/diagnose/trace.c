@@ -280,6 +280,8 @@ static void trace_earth(trace *t, const mh_log_event *event)
     uint32_t pid = (uint32_t)mh_log_or(event->pid, 0);
     if (event->ns < 0)
         return;
+    if (!t->events) /* there is no header that names it */
+        put_name(t, "process_name", 0, "dataloader-demo");
     int64_t begin = event->t - event->ns;
     switch (event->is) {
     case MH_LOG_TRAIN_END:

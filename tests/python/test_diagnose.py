@@ -251,6 +251,7 @@ def test_a_trace_of_an_earthmover_log(tmp_path: Path) -> None:
     )
     events = traced(log, tmp_path / "trace.json")
     check_format(events)
+    assert events[0]["args"]["name"] == "dataloader-demo"
     spans = {event["name"]: event for event in events if event["ph"] == "X"}
     assert spans["training"]["dur"] == pytest.approx(250_000)
     assert spans["training"]["ts"] - spans["get-batch"]["ts"] == pytest.approx(1_000_000, abs=1)
