@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define SEE_HELP "see millhead doctor --help"
-#define LOOK_SECONDS 3
+#define LOOK_SECONDS 5
 
 typedef struct doctor_request {
     const char *path;
@@ -27,17 +27,20 @@ static void print_help(void)
         "usage: millhead doctor PATH [--json]\n"
         "       millhead doctor --pid N [--seconds S] [--json]\n"
         "       millhead doctor --checklist [--json]\n"
-        "       millhead doctor [--json] -- COMMAND [ARGUMENTS...]\n"
+        "       millhead doctor [--json] [-o RUN_DIR] -- COMMAND [ARGUMENTS...]\n"
         "\n"
         "Says what training waited for, how that is known, what to do and what it would\n"
         "gain. PATH is the directory of a run, an events file (docs/events.md) or a log of\n"
         "Earthmover's dataloader-demo. A process may also be looked at while it runs, and\n"
-        "a command run under watch.\n"
+        "a command run under watch: `millhead doctor -- python train.py`. With --json what\n"
+        "that program prints goes to standard error.\n"
         "\n"
         "options:\n"
         "  --pid N      a running training process\n"
         "  --seconds S  how long to look at it (default %d)\n"
-        "  --checklist  what to check about this machine\n"
+        "  --checklist  what to check about this machine; with --json a list of item,\n"
+        "               state (pass, warn, fail), found, todo; exit code 1 when one fails\n"
+        "  -o RUN_DIR   keep the run of COMMAND there\n"
         "  --json       one JSON object: cause, evidence, fix, predicted_gain, others,\n"
         "               device_wait_share, idle_device_s, stages, waits, wait_s,\n"
         "               bad_lines, setup_s, loader, warnings, vantage\n"

@@ -65,6 +65,7 @@ int mh_doctor_pid(int pid, bool json, double seconds)
     }
     mh_live_close(live);
     if (status != MH_OK)
-        return mh_cli_fail(MH_CLI_FAILED, "doctor", remedy(status), "%s", err.message);
+        return mh_cli_fail(status == MH_ERR_INVALID ? MH_CLI_USAGE : MH_CLI_FAILED, "doctor",
+                           remedy(status), "%s", err.message);
     return MH_CLI_OK;
 }

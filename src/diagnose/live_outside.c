@@ -278,7 +278,7 @@ void mh_outside_sum(const mh_outside *outside, mh_facts *facts)
         .net_read_per_s = rate(first->net_read_bytes, last->net_read_bytes, seconds),
         .gpu_util = outside->gpu_looks ? outside->gpu_sum / (double)outside->gpu_looks : -1,
         .main_cpus = (double)(main->last.cpu_ns - main->first.cpu_ns) / ns,
-        .main_data = share(main->queue, main->looks),
+        .main_data = 2 * main->hidden > main->looks ? -1 : share(main->queue, main->looks),
         .main_disk = share(main->disk, main->looks),
     };
     if (main->last.delay_ns > main->first.delay_ns)

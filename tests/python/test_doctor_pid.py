@@ -132,6 +132,11 @@ def test_what_is_no_pid_is_a_usage_error(text: str) -> None:
     assert "--pid" in _one_line(_doctor(f"--pid={text}"), 2)
 
 
+@pytest.mark.parametrize("text", ["0", "x", "4000"])
+def test_a_time_that_will_not_do_is_a_usage_error(text: str) -> None:
+    assert "seconds" in _one_line(_doctor("--pid", str(os.getpid()), f"--seconds={text}"), 2)
+
+
 def test_a_pid_of_no_process() -> None:
     assert "there is no process 4194305" in _one_line(_doctor("--pid", "4194305"), 1)
 
