@@ -35,7 +35,7 @@ typedef struct station_object {
     uint64_t state_offset;
     uint64_t batches; /* sent */
     /* with a board: the run in hand, and what a sample takes */
-    mh_run run;
+    mh_board_run run;
     PyObject *indices; /* of a whole batch, unpickled: other runs of it need them too */
     uint64_t indices_position;
     uint64_t run_began_ns;

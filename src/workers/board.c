@@ -126,7 +126,7 @@ static uint32_t run_length(uint32_t count, uint32_t left, uint32_t workers, uint
     return want < left ? (uint32_t)want : left;
 }
 
-bool mh_board_claim(mh_board *board, uint32_t workers, uint64_t sample_ns, mh_run *out)
+bool mh_board_claim(mh_board *board, uint32_t workers, uint64_t sample_ns, mh_board_run *out)
 {
     for (;;) {
         board_entry *oldest = NULL;
@@ -151,10 +151,10 @@ bool mh_board_claim(mh_board *board, uint32_t workers, uint64_t sample_ns, mh_ru
         uint32_t length = run_length(oldest_count, oldest_left, workers, sample_ns);
         uint64_t expected = oldest_claim;
         if (atomic_compare_exchange_strong(&oldest->claim, &expected, oldest_claim + length)) {
-            *out = (mh_run){.task = &oldest->task,
-                            .entry = number,
-                            .first = (uint32_t)oldest_claim,
-                            .count = length};
+            *out = (mh_board_run){.task = &oldest->task,
+                                  .entry = number,
+                                  .first = (uint32_t)oldest_claim,
+                                  .count = length};
             return true;
         }
     }
@@ -179,8 +179,8 @@ static uint64_t layout_of(const mh_leaf *leaves, uint32_t leaf_count)
     return hash | 1;
 }
 
-bool mh_board_finish(mh_board *board, const mh_run *run, uint32_t marks, const mh_leaf *leaves,
-                     uint32_t leaf_count, uint32_t *out_marks)
+bool mh_board_finish(mh_board *board, const mh_board_run *run, uint32_t marks,
+                     const mh_leaf *leaves, uint32_t leaf_count, uint32_t *out_marks)
 {
     board_entry *place = entry_at(board, run->entry);
     if (leaves) {

@@ -21,12 +21,12 @@
 #include <stdbool.h>
 
 /* Samples [first, first + count) of the batch in an entry. */
-typedef struct mh_run {
+typedef struct mh_board_run {
     const mh_task *task; /* valid until the run is finished */
     uint32_t entry;
     uint32_t first;
     uint32_t count;
-} mh_run;
+} mh_board_run;
 
 /* What finishers say about a batch; all that was said is known with the last one. */
 enum mh_run_marks {
@@ -62,11 +62,11 @@ bool mh_board_open(const mh_board *board);
 
 /* Takes a run of the oldest batch; false when nothing is left. It is as long as can be fetched in
  * about 2 ms when a sample takes `sample_ns`; 0, nobody knows yet: an equal share of the batch. */
-bool mh_board_claim(mh_board *board, uint32_t workers, uint64_t sample_ns, mh_run *out);
+bool mh_board_claim(mh_board *board, uint32_t workers, uint64_t sample_ns, mh_board_run *out);
 
 /* Says that a run is done. `leaves`: the whole batch's, with this run's rows written; NULL: no row
  * of the run is in the slot. True for the worker that was last: *out_marks then has all marks. */
-bool mh_board_finish(mh_board *board, const mh_run *run, uint32_t marks, const mh_leaf *leaves,
-                     uint32_t leaf_count, uint32_t *out_marks);
+bool mh_board_finish(mh_board *board, const mh_board_run *run, uint32_t marks,
+                     const mh_leaf *leaves, uint32_t leaf_count, uint32_t *out_marks);
 
 #endif

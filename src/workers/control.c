@@ -477,7 +477,8 @@ const mh_task *mh_control_task_wait(mh_control *control, uint64_t timeout_ns)
     return task;
 }
 
-bool mh_control_run_wait(mh_control *control, uint64_t sample_ns, uint64_t timeout_ns, mh_run *out)
+bool mh_control_run_wait(mh_control *control, uint64_t sample_ns, uint64_t timeout_ns,
+                         mh_board_run *out)
 {
     worker_block *block = block_of(control, control->worker);
     mh_control_set_state(control, MH_WORKER_IDLE);

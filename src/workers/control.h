@@ -113,7 +113,7 @@ typedef struct mh_worker_view {
 
 typedef struct mh_control mh_control;
 typedef struct mh_board mh_board; /* board.h */
-typedef struct mh_run mh_run;
+typedef struct mh_board_run mh_board_run;
 
 /* The consumer's side. `depth` tasks and results fit into each worker's rings, `posts` batches on
  * the board (0: there is none). Errors: MH_ERR_INVALID (no worker, no depth), MH_ERR_NOMEM,
@@ -173,7 +173,8 @@ int mh_control_stopped(const mh_control *control);
 
 /* Sleeps until it has claimed a run from the board or the consumer stops, at most timeout_ns; false
  * when it has none. `sample_ns` as for mh_board_claim. */
-bool mh_control_run_wait(mh_control *control, uint64_t sample_ns, uint64_t timeout_ns, mh_run *out);
+bool mh_control_run_wait(mh_control *control, uint64_t sample_ns, uint64_t timeout_ns,
+                         mh_board_run *out);
 
 /* The run is finished (mh_board_finish), whether or not there was a result to send. */
 void mh_control_run_done(mh_control *control);

@@ -43,7 +43,7 @@ static void a_board_of_another_kind_is_refused(void **state)
 static void an_unknown_batch_is_shared_equally(void **state)
 {
     (void)state;
-    mh_run run;
+    mh_board_run run;
     mh_board *board = new_board(2);
     assert_false(mh_board_open(board));
     assert_false(mh_board_claim(board, 4, 0, &run));
@@ -63,7 +63,7 @@ static void an_unknown_batch_is_shared_equally(void **state)
 static void slow_samples_are_taken_one_by_one_and_fast_ones_together(void **state)
 {
     (void)state;
-    mh_run run;
+    mh_board_run run;
     mh_board *board = new_board(1);
     post(board, 0, 0, 100, false);
     assert_true(mh_board_claim(board, 4, SLOW_NS, &run));
@@ -79,7 +79,7 @@ static void slow_samples_are_taken_one_by_one_and_fast_ones_together(void **stat
 static void the_oldest_batch_comes_first_wherever_it_is_posted(void **state)
 {
     (void)state;
-    mh_run run;
+    mh_board_run run;
     mh_board *board = new_board(3);
     /* a turn has 32 bits: positions are told apart across their overflow too */
     uint64_t around = UINT64_C(0x7fffffff);
@@ -94,7 +94,7 @@ static void the_oldest_batch_comes_first_wherever_it_is_posted(void **state)
     free(board);
 }
 
-static bool finish(mh_board *board, const mh_run *run, uint32_t marks, int64_t width,
+static bool finish(mh_board *board, const mh_board_run *run, uint32_t marks, int64_t width,
                    uint32_t *out_marks)
 {
     mh_leaf leaf = {.type_code = 2, .type_bits = 32, .dims = 2, .shape = {4, width}};
@@ -117,7 +117,7 @@ static void the_last_to_finish_knows_what_all_said(void **state)
         {{7, 8, 7, 7}, MH_RUN_APART, MH_RUN_APART | MH_RUN_UNLIKE, 1},
     };
     for (size_t at = 0; at < COUNT(rows); at++) {
-        mh_run runs[4];
+        mh_board_run runs[4];
         mh_leaf leaves[MH_LEAVES_MAX];
         uint32_t marks = 99;
         post(board, 0, at, 4, false);
@@ -152,7 +152,7 @@ static struct {
 static void *take_runs(void *unused)
 {
     (void)unused;
-    mh_run run;
+    mh_board_run run;
     uint32_t marks;
     while (!atomic_load(&crowd.stop)) {
         if (!mh_board_claim(crowd.board, THREADS, 400000, &run)) {
@@ -202,7 +202,7 @@ static void every_sample_is_taken_once_and_every_batch_ends_once(void **state)
 static void a_post_reaches_a_worker_through_the_control_block(void **state)
 {
     (void)state;
-    mh_run run;
+    mh_board_run run;
     mh_control *consumer = NULL, *worker = NULL, *plain = NULL;
     assert_int_equal(mh_control_open(&consumer, 2, 3, 4, NULL), MH_OK);
     assert_int_equal(mh_control_attach(&worker, mh_control_fd(consumer), 1, NULL), MH_OK);
