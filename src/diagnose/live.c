@@ -298,13 +298,13 @@ mh_wait_stats mh_live_waits(const mh_live *live)
         waits[at] = facts->batches[at].wait;
         sum += (double)waits[at];
     }
-    size_t count = facts->batch_count;
+    size_t count = facts->batch_count, middle = (count - 1) / 2, high = (count - 1) * 99 / 100;
     qsort(waits, count, sizeof *waits, compare_waits);
     stats = (mh_wait_stats){
         .count = count,
         .mean = sum / (double)count / 1e9,
-        .p50 = (double)waits[(count - 1) / 2] / 1e9,
-        .p99 = (double)waits[(count - 1) * 99 / 100] / 1e9,
+        .p50 = (double)waits[middle] / 1e9,
+        .p99 = (double)waits[high] / 1e9,
         .max = (double)waits[count - 1] / 1e9,
     };
     mh_free(waits);

@@ -128,6 +128,15 @@ static mh_status block_add(mh_inside *inside, int pid, const char *name, mh_erro
     return status == MH_ERR_NOMEM ? status : MH_OK;
 }
 
+static mh_status blocks_find(mh_inside *inside, int pid, DIR *descriptors, mh_error *err)
+{
+    mh_status status = MH_OK;
+    for (struct dirent *entry; status == MH_OK && (entry = readdir(descriptors));)
+        if (entry->d_name[0] != '.')
+            status = block_add(inside, pid, entry->d_name, err);
+    return status;
+}
+
 mh_status mh_inside_open(mh_inside **out, int pid, mh_error *err)
 {
     char path[64];
@@ -137,11 +146,11 @@ mh_status mh_inside_open(mh_inside **out, int pid, mh_error *err)
         return errno == ENOENT ? mh_fail(err, MH_ERR_NOT_FOUND, "there is no process %d", pid)
                                : mh_fail_sys(err, MH_ERR_IO, errno, "reading %s", path);
     mh_inside *inside = mh_calloc(1, sizeof *inside);
-    mh_status status =
-        inside ? MH_OK : mh_fail(err, MH_ERR_NOMEM, "no memory to look at process %d", pid);
-    for (struct dirent *entry; status == MH_OK && (entry = readdir(descriptors));)
-        if (entry->d_name[0] != '.')
-            status = block_add(inside, pid, entry->d_name, err);
+    if (!inside) {
+        (void)closedir(descriptors);
+        return mh_fail(err, MH_ERR_NOMEM, "no memory to look at process %d", pid);
+    }
+    mh_status status = blocks_find(inside, pid, descriptors, err);
     (void)closedir(descriptors);
     if (status != MH_OK || inside->count == 0) {
         mh_inside_close(inside);
@@ -376,6 +385,7 @@ static void board_split(live_block *block, const mh_outside *outside, double wal
 {
     double busy = 0, cpu = 0, delay = 0, read = 0;
     double count = (double)(block->batch_count ? block->batch_count : 1);
+    uint32_t turn = 0;
     for (uint32_t w = 0; w < block->worker_count; w++) {
         const block_worker *worker = &block->workers[w];
         const mh_seen_process *process = process_of(outside, worker->view.pid);
@@ -394,7 +404,8 @@ static void board_split(live_block *block, const mh_outside *outside, double wal
         batch->fetch_delay = portion(batch->fetch - batch->fetch_cpu, delay, busy - cpu);
         batch->collate = batch->collate_cpu = 0;
         batch->read_bytes = (uint64_t)(read / count);
-        batch->worker = (int32_t)(at % block->worker_count);
+        batch->worker = (int32_t)turn;
+        turn = turn + 1 < block->worker_count ? turn + 1 : 0;
     }
 }
 
@@ -420,7 +431,7 @@ static void usage_correct(const live_block *block, mh_usage_sum *usage)
     uint64_t idle = 0, all = block->looks * block->worker_count;
     for (uint32_t w = 0; w < block->worker_count; w++)
         idle += block->workers[w].looks[MH_WORKER_IDLE];
-    if (block->looks == 0)
+    if (all == 0)
         return;
     usage->main_data = (double)block->waiting / (double)block->looks;
     double idle_share = (double)idle / (double)all;

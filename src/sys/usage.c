@@ -157,17 +157,16 @@ static bool is_memory_disk(mh_span name)
 
 int mh_parse_disks(const char *text, size_t length, mh_system_usage *out)
 {
-    mh_span rest = {text, length}, line, word, name;
+    mh_span rest = {text, length}, line, name;
     char whole[sizeof out->disks->name] = "";
     uint32_t count = 0;
     bool found = false;
     while (count < MH_DISKS_MOST && mh_span_next(&rest, '\n', &line)) {
-        uint64_t sectors, busy_ms;
+        uint64_t minor, sectors, busy_ms;
         /* "MAJOR MINOR NAME" and counters; the third is sectors read, the tenth ms under way */
-        if (!mh_span_word(&line, &word) || !mh_span_word(&line, &word) ||
-            !mh_span_word(&line, &name) || name.size >= sizeof whole ||
-            memchr(name.data, '\0', name.size) || !number_after(&line, 2, &sectors) ||
-            !number_after(&line, 6, &busy_ms))
+        if (!number_after(&line, 1, &minor) || !mh_span_word(&line, &name) ||
+            name.size >= sizeof whole || memchr(name.data, '\0', name.size) ||
+            !number_after(&line, 2, &sectors) || !number_after(&line, 6, &busy_ms))
             continue;
         found = true;
         if (is_memory_disk(name) || is_partition_of(name, whole))
@@ -354,24 +353,33 @@ static mh_status family_read(family *out, const char *root, mh_error *err)
     return status;
 }
 
+/* Those whose parent is `pid`, then theirs, and so on; how many. `out` has room for all there are.
+ */
+static size_t family_below(const family *there, int pid, int *out)
+{
+    size_t count = 0;
+    /* Each one found is looked for as a parent in its turn. */
+    for (size_t next = 0; next <= count && next <= there->count; next++) {
+        int parent = next ? out[next - 1] : pid;
+        for (size_t at = 0; at < there->count && count < there->count; at++)
+            if (there->all[at].parent == parent && there->all[at].pid != pid)
+                out[count++] = there->all[at].pid;
+    }
+    return count;
+}
+
 mh_status mh_usage_children(int **out, size_t *out_count, int pid, const char *root, mh_error *err)
 {
     family there = {0};
     mh_status status = family_read(&there, root, err);
-    int *found = status == MH_OK ? mh_calloc(there.count + 1, sizeof *found) : NULL;
-    if (status == MH_OK && !found)
-        status = mh_fail(err, MH_ERR_NOMEM, "no memory for a list of processes");
     if (status == MH_OK) {
-        size_t count = 0;
-        /* Each one found is looked for as a parent in its turn; `all` is small. */
-        for (size_t next = 0, parent = (size_t)pid; next <= count; next++) {
-            for (size_t at = 0; at < there.count && count < there.count; at++)
-                if ((size_t)there.all[at].parent == parent && there.all[at].pid != pid)
-                    found[count++] = there.all[at].pid;
-            parent = (size_t)found[next];
+        int *found = mh_calloc(there.count + 1, sizeof *found);
+        if (found) {
+            *out_count = family_below(&there, pid, found);
+            *out = found;
+        } else {
+            status = mh_fail(err, MH_ERR_NOMEM, "no memory for a list of processes");
         }
-        *out = found;
-        *out_count = count;
     }
     mh_free(there.all);
     return status;
