@@ -54,6 +54,7 @@ static PyObject *fetches_begin(PyObject *object, PyObject *unused)
     self->samples = -1;
     mh_probe_counts(&self->probes, &self->native); /* those of what came before */
     self->probes = self->native = 0;
+    mh_probe_resume();
     self->read_before = mh_storage_bytes();
     self->began = mh_clock_read(&self->clock);
     self->known_now = self->began.now;
@@ -103,6 +104,7 @@ static void note_fetched(fetches_object *self, long long samples)
     self->samples = samples;
     self->fetched = mh_clock_read_after(&self->clock, self->began);
     self->read = mh_storage_bytes() - self->read_before;
+    mh_probe_pause();
     mh_probe_counts(&probes, &native);
     self->probes += probes;
     self->native += native;
@@ -154,6 +156,7 @@ static PyObject *fetches_failed(PyObject *object, PyObject *unused)
 {
     (void)unused;
     fetches_object *self = (fetches_object *)object;
+    mh_probe_pause();
     if (self->samples >= 0)
         add_fetch(self);
     self->nth++;
@@ -184,6 +187,7 @@ static PyObject *fetches_new(PyTypeObject *type, PyObject *arguments, PyObject *
         self->epoch = epoch;
         self->worker = worker;
         self->probing = probing;
+        mh_probe_pause(); /* until a batch is asked for */
     }
     return (PyObject *)self;
 }

@@ -116,6 +116,9 @@ PyObject *mh_probe_stop(PyObject *self, PyObject *unused);
 PyObject *mh_probe_take(PyObject *self, PyObject *unused);
 PyObject *mh_probe_answer(PyObject *self, PyObject *arguments);
 void mh_probe_counts(uint64_t *probes, uint64_t *native); /* since the last call */
+/* Only what is between the two is looked at. Nothing where it does not run. */
+void mh_probe_resume(void);
+void mh_probe_pause(void);
 
 /* --- _lines.c: events as text (docs/events.md) --- */
 

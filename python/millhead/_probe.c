@@ -7,7 +7,8 @@
  * is done.
  *
  * A timer of CPU time fires only while the thread runs, so it wakes nobody, and what is blocked or
- * waits for a CPU is not counted. There is one main thread, so there is one probe.
+ * waits for a CPU is not counted. It runs while samples are fetched, not while the user trains.
+ * There is one main thread, so there is one probe.
  */
 #include "_module.h"
 
@@ -26,7 +27,8 @@
 
 static struct {
     timer_t timer;
-    int running;
+    struct itimerspec left; /* until it fires, while it is paused */
+    int running, paused;
     unsigned process;        /* in which it runs (mh_forks): timers do not survive a fork */
     void (*pythons)(int);    /* Python's handler in C: notes that ours in Python is to be called */
     volatile uint64_t fired; /* CPU time at the last signal; 0: it was answered */
@@ -43,13 +45,37 @@ static void on_signal(int number)
     errno = before;
 }
 
+static int is_running(void)
+{
+    return probe.running && probe.process == mh_forks();
+}
+
 /* Between half a period and one and a half: no loop of the user's keeps step with it. */
 static void arm(void)
 {
     probe.random = probe.random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     uint64_t ns = PERIOD_NS / 2 + (probe.random >> 33) % PERIOD_NS;
-    struct itimerspec once = {.it_value = {.tv_nsec = (long)ns}};
-    timer_settime(probe.timer, 0, &once, NULL);
+    probe.left = (struct itimerspec){.it_value = {.tv_nsec = (long)ns}};
+    if (!probe.paused)
+        timer_settime(probe.timer, 0, &probe.left, NULL);
+}
+
+void mh_probe_resume(void)
+{
+    if (is_running() && probe.paused) {
+        probe.paused = 0;
+        probe.answered = mh_thread_cpu_ns();
+        timer_settime(probe.timer, 0, &probe.left, NULL);
+    }
+}
+
+void mh_probe_pause(void)
+{
+    const struct itimerspec never = {0};
+    if (is_running() && !probe.paused) {
+        probe.paused = 1;
+        timer_settime(probe.timer, 0, &never, &probe.left);
+    }
 }
 
 /* The signal's handler in Python: its number and the frame are of no interest. */
@@ -57,7 +83,7 @@ PyObject *mh_probe_answer(PyObject *self, PyObject *arguments)
 {
     (void)self;
     (void)arguments;
-    if (probe.running && probe.process == mh_forks() && probe.fired) {
+    if (is_running() && probe.fired) {
         uint64_t now = mh_thread_cpu_ns();
         /* An answer stands for the time since the last one: there are few in a long stretch. */
         uint64_t weight = (now - probe.answered + PERIOD_NS / 2) / PERIOD_NS;
@@ -121,7 +147,7 @@ PyObject *mh_probe_stop(PyObject *self, PyObject *unused)
 {
     (void)self;
     (void)unused;
-    if (probe.running && probe.process == mh_forks()) {
+    if (is_running()) {
         timer_delete(probe.timer);
         signal(PROBE_SIGNAL, SIG_IGN); /* and so forgets one that is under way */
     }
@@ -148,13 +174,16 @@ static int stop_at_exit(PyObject *module)
 PyObject *mh_probe_start(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    if (probe.running && probe.process == mh_forks())
+    if (is_running()) {
+        mh_probe_resume();
         Py_RETURN_TRUE;
+    }
     if (!stop_at_exit(self))
         return NULL;
     probe.probes = probe.native = probe.fired = 0;
     probe.process = mh_forks();
     probe.random = probe.answered = mh_thread_cpu_ns();
+    probe.paused = 0;
     probe.running = set_pythons_handler(self) && set_own_handler() && make_timer();
     if (probe.running)
         arm();

@@ -53,7 +53,7 @@ static PyObject *steps_ask(PyObject *object, PyObject *training)
         mh_lines_add(&self->lines, "}\n");
     }
     self->at = now;
-    return PyLong_FromUnsignedLongLong(now.now);
+    Py_RETURN_NONE;
 }
 
 static void count_wait(steps_object *self, uint64_t ns)
@@ -160,7 +160,7 @@ static PyMethodDef steps_methods[] = {
     {"ask", steps_ask, METH_O,
      "ask(train): the loop asks for a batch, and the one before is worked off; train: ns of it "
      "that "
-     "were training, or -1. Returns what time it is."},
+     "were training, or -1."},
     {"got", steps_got, METH_VARARGS,
      "got(samples, worker, nth): the batch is there: the lines of its wait and the step before."},
     {"rest", steps_rest, METH_NOARGS, "Lines that are left."},

@@ -25,6 +25,10 @@ static PyObject *timed_subscript(PyObject *object, PyObject *index)
 static PyObject *timed_next(PyObject *object)
 {
     timed_object *self = (timed_object *)object;
+    if (!PyIter_Check(self->source)) {
+        PyErr_SetString(PyExc_TypeError, "a dataset is no iterator");
+        return NULL;
+    }
     uint64_t began = mh_clock_ns();
     PyObject *sample = PyIter_Next(self->source);
     if (sample)

@@ -21,12 +21,10 @@ from typing import Any, Generic, TypeVar
 
 import millhead
 from millhead import _core
-from millhead._events import Run, line
+from millhead._events import Run
+from millhead._self_usage import SelfUsage
 
 T = TypeVar("T")
-
-#: How often the process and the machine are looked at, and the most of a CPU that memory may take.
-SAMPLE_NS, MEMORY_BUDGET = 1_000_000_000, 0.005
 
 COLUMNS = [
     "loader",
@@ -55,9 +53,7 @@ class Recording:
         self.log = run.log
         self.rows: list[dict[str, Any]] = []
         self.live: weakref.WeakSet[Epoch] = weakref.WeakSet()
-        self._next_sample = 0
-        self._next_walk = 0.0
-        self._sampled = _SAMPLED_OUTSIDE not in os.environ
+        self.usage = SelfUsage()
         self._pid = os.getpid()
         self._closed = False
         _recordings_live.add(self)
@@ -71,28 +67,6 @@ class Recording:
         count = _numbers.get(self.log.path, 0)
         _numbers[self.log.path] = count + 1
         return count if self.log.made else os.getpid() * 1000 + count
-
-    def sample(self, now: int) -> None:
-        """Look at this process and its workers, about once a second, where nobody else does."""
-        if not self._sampled or now < self._next_sample:
-            return
-        self._next_sample = now + SAMPLE_NS
-        usage, system = getattr(_core, "usage", None), getattr(_core, "system", None)
-        children = getattr(_core, "children", None)
-        if usage is None or system is None or children is None:
-            self._sampled = False
-            return
-        walk = now >= self._next_walk
-        began = time.thread_time()
-        text = ""
-        for pid in (os.getpid(), *children(os.getpid())):
-            with contextlib.suppress(OSError):  # it has just ended
-                role = "main" if pid == os.getpid() else "worker"
-                told = {key: v for key, v in usage(pid, walk).items() if key != "started"}
-                text += line("usage", **({"role": role} | told))
-        self.log.write(text + line("system", **system()))
-        if walk:  # the kernel walks all pages of a process to tell its share of memory
-            self._next_walk = now + (time.thread_time() - began) * 1e9 / MEMORY_BUDGET
 
     def close(self) -> None:
         """Write the summary and the end."""
@@ -115,7 +89,6 @@ class Recording:
             self.close()
 
 
-_SAMPLED_OUTSIDE = "MILLHEAD_SAMPLED"
 _numbers: dict[str, int] = {}
 _recordings: weakref.WeakValueDictionary[str, Recording] = weakref.WeakValueDictionary()
 _recordings_live: weakref.WeakSet[Recording] = weakref.WeakSet()
@@ -237,7 +210,9 @@ class Epoch:
         watch = self.watch
         if watch.hooks is not None:
             watch.train_ns = max(watch.train_ns, watch.hooks.take())
-        watch.recording.sample(self._steps.ask(watch.train_ns))
+        if usage := watch.recording.usage.lines():
+            watch.log.write(usage)
+        self._steps.ask(watch.train_ns)
 
     def got(self, samples: int, worker: int, nth: int) -> None:
         """The batch is there; ``samples`` -1: nobody knows how many."""

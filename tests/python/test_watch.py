@@ -507,3 +507,33 @@ def test_importing_millhead_imports_no_torch() -> None:
     code = "import sys, millhead; millhead.watch([1]); print('torch' in sys.modules)"
     done = procs.run([sys.executable, "-c", code], seconds=60.0)
     assert done.stdout.strip() == "False", done.stderr
+
+
+def test_a_process_that_nobody_samples_looks_at_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = iter([{"pss": 100}, {}, {"pss": 300}])
+
+    def usage(pid: int, walk: bool) -> dict[str, Any]:
+        return {"pid": pid, "started": 7, "rss": 1000, "delay": 5, **next(shares)}
+
+    monkeypatch.setattr(_core, "usage", usage, raising=False)
+    monkeypatch.setattr(_core, "system", lambda: {"cpus": 2}, raising=False)
+    monkeypatch.setattr(_core, "children", lambda pid: [], raising=False)
+    monkeypatch.setattr("millhead._self_usage.PERIOD_NS", 0)
+    watched = millhead.watch(range(3), run=tmp_path)
+    iterator = iter(watched)
+    assert [next(iterator) for _ in range(3)] == [0, 1, 2]
+    watched.close()
+    found = [(event["pid"], event["role"], event["pss"]) for event in _events(tmp_path, "usage")]
+    assert found == [
+        (os.getpid(), "main", 100),
+        (os.getpid(), "main", 100),
+        (os.getpid(), "main", 300),
+    ]
+    assert [event["cpus"] for event in _events(tmp_path, "system")] == [2, 2, 2]
+    monkeypatch.setenv("MILLHEAD_SAMPLED", "1")
+    watched = millhead.watch([1], run=tmp_path / "outside")
+    assert list(watched) == [1]
+    watched.close()
+    assert not _events(tmp_path / "outside", "usage", "system")
