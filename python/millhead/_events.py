@@ -133,7 +133,7 @@ class EventLog:
     def write(self, lines: bytes | str) -> None:
         """Write whole lines, as one where they are not very many."""
         data = lines if isinstance(lines, bytes) else lines.encode()
-        if not self.touch():
+        if (self._pid != os.getpid() or self._fd < 0) and not self.touch():
             self.lost += data.count(b"\n")
             return
         try:

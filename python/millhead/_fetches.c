@@ -29,6 +29,13 @@ static void add_place(fetches_object *self, mh_lines *lines)
                  self->epoch, self->worker, self->nth);
 }
 
+/* The loop's own thread is not looked at while it trains. */
+static void pause_probe(fetches_object *self)
+{
+    if (self->worker < 0 && self->probing)
+        mh_probe_pause();
+}
+
 static PyObject *fetches_begin_epoch(PyObject *object, PyObject *number)
 {
     fetches_object *self = (fetches_object *)object;
@@ -52,10 +59,14 @@ static PyObject *fetches_begin(PyObject *object, PyObject *unused)
     fetches_object *self = (fetches_object *)object;
     self->slow.used = 0;
     self->samples = -1;
+    self->read = 0;
     mh_probe_counts(&self->probes, &self->native); /* those of what came before */
     self->probes = self->native = 0;
-    mh_probe_resume();
-    self->read_before = mh_storage_bytes();
+    if (self->worker <
+        0) { /* a worker does nothing else: its last counts hold, its probe goes on */
+        mh_probe_resume();
+        self->read_before = mh_storage_bytes();
+    }
     self->began = mh_clock_read(&self->clock);
     self->known_now = self->began.now;
     self->known_cpu = self->began.cpu;
@@ -103,8 +114,10 @@ static void note_fetched(fetches_object *self, long long samples)
     uint64_t native;
     self->samples = samples;
     self->fetched = mh_clock_read_after(&self->clock, self->began);
-    self->read = mh_storage_bytes() - self->read_before;
-    mh_probe_pause();
+    uint64_t read = mh_storage_bytes();
+    self->read += read - self->read_before;
+    self->read_before = read;
+    pause_probe(self);
     mh_probe_counts(&probes, &native);
     self->probes += probes;
     self->native += native;
@@ -156,7 +169,7 @@ static PyObject *fetches_failed(PyObject *object, PyObject *unused)
 {
     (void)unused;
     fetches_object *self = (fetches_object *)object;
-    mh_probe_pause();
+    pause_probe(self);
     if (self->samples >= 0)
         add_fetch(self);
     self->nth++;
@@ -187,7 +200,8 @@ static PyObject *fetches_new(PyTypeObject *type, PyObject *arguments, PyObject *
         self->epoch = epoch;
         self->worker = worker;
         self->probing = probing;
-        mh_probe_pause(); /* until a batch is asked for */
+        self->read_before = mh_storage_bytes();
+        pause_probe(self); /* until a batch is asked for */
     }
     return (PyObject *)self;
 }

@@ -13,6 +13,7 @@
 #include "_module.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@
 
 static struct {
     timer_t timer;
+    pthread_t thread;       /* the main one */
     struct itimerspec left; /* until it fires, while it is paused */
     int running, paused;
     unsigned process;        /* in which it runs (mh_forks): timers do not survive a fork */
@@ -175,13 +177,16 @@ PyObject *mh_probe_start(PyObject *self, PyObject *unused)
 {
     (void)unused;
     if (is_running()) {
-        mh_probe_resume();
-        Py_RETURN_TRUE;
+        int own = pthread_equal(probe.thread, pthread_self());
+        if (own)
+            mh_probe_resume();
+        return PyBool_FromLong(own);
     }
     if (!stop_at_exit(self))
         return NULL;
     probe.probes = probe.native = probe.fired = 0;
     probe.process = mh_forks();
+    probe.thread = pthread_self();
     probe.random = probe.answered = mh_thread_cpu_ns();
     probe.paused = 0;
     probe.running = set_pythons_handler(self) && set_own_handler() && make_timer();

@@ -324,6 +324,22 @@ def test_the_probe_tells_native_code_from_python() -> None:
     assert shares_after[0] <= 2
 
 
+def test_a_loop_in_another_thread_is_watched_without_the_probe(tmp_path: Path) -> None:
+    import threading
+
+    watched = millhead.watch(torch.utils.data.DataLoader(Random(8), batch_size=4), run=tmp_path)
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.extend(len(batch) for batch in watched))
+    thread.start()
+    thread.join()
+    watched.close()
+    assert found == [4, 4]
+    assert [("cpu" in event, "probes" in event) for event in _events(tmp_path, "fetch")] == [
+        (True, False),
+        (True, False),
+    ]
+
+
 def test_a_clock_is_the_callers_in_threads_and_forks() -> None:
     import threading
 

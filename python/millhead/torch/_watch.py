@@ -175,7 +175,7 @@ def samples_in(batch: Any) -> int:
     """How many samples a batch of the usual kinds has; -1 where that takes more than a look."""
     for _ in range(3):
         if isinstance(batch, Tensor):
-            return batch.shape[0] if batch.dim() else -1
+            return batch.size(0) if batch.dim() else -1
         if type(batch) in (list, tuple) and batch:
             batch = batch[0]
         elif type(batch) is dict and batch:
