@@ -223,6 +223,33 @@ def test_control_c_at_a_terminal_reaches_the_program_once(tmp_path: Path) -> Non
     assert json.loads(got.read_text()) == [signal.SIGINT]
 
 
+# Leaves the terminal, and looks for a while what comes nevertheless
+LEAVES = """
+    os.setsid()
+    got = []
+    signal.signal(signal.SIGINT, lambda number, _: got.append(number))
+    print("waiting", flush=True)
+    time.sleep(2)
+    open(sys.argv[1], "w").write(json.dumps(got))
+"""
+
+
+def test_what_a_terminal_tells_is_not_told_again(tmp_path: Path) -> None:
+    got = tmp_path / "got"
+    command = [COMMAND, "doctor", "--", *_program(tmp_path, LEAVES), str(got)]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(command[0], command)
+    try:
+        _until(terminal, b"waiting")
+        os.write(terminal, b"\x03")
+        _until(terminal, b"seen from inside")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    finally:
+        os.close(terminal)
+    assert json.loads(got.read_text()) == []
+
+
 def test_interrupted_before_any_batch(tmp_path: Path) -> None:
     program = _program(tmp_path, "import time; print('on', flush=True); time.sleep(60)", "")
     command = [COMMAND, "doctor", "--", *program]
