@@ -40,8 +40,11 @@ def read(first: int, pieces: int) -> None:
 
 
 def seconds_to_read() -> float:
-    """What a piece takes on this disk."""
+    """What a piece takes on this disk when nobody else wants it: the best of some tries."""
     make()
-    began = time.perf_counter()
-    read(0, 64)
-    return (time.perf_counter() - began) / 64
+    tries = []
+    for number in range(16):
+        began = time.perf_counter()
+        read(16 * number, 16)
+        tries.append((time.perf_counter() - began) / 16)
+    return min(tries)

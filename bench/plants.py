@@ -91,7 +91,7 @@ def slow_decode(loader: str, rng: random.Random) -> Plant:
 
 def slow_disk(loader: str, rng: random.Random) -> Plant:
     """Reads that no page cache answers, as many as take the strength's share of a step."""
-    step, strength = _step(rng), rng.uniform(1.5, 4)
+    step, strength = _step(rng), rng.uniform(2, 4)
     pieces = round(strength * step / BATCH / disk.seconds_to_read())
     batches = _batches(step, strength * step)
 
@@ -223,7 +223,7 @@ def slow_rank(loader: str, rng: random.Random) -> Plant:
 def two_causes(loader: str, rng: random.Random) -> Plant:
     """Latency and a slow collate at once, one after the other: the larger is named."""
     step, strength = _step(rng), rng.uniform(1, 2)
-    wait, collate = strength * step / BATCH, strength * step / 2
+    wait, collate = strength * step / BATCH, strength * step / 3
 
     def make(scale: float) -> Loop:
         data = {"latency": wait * scale, "collate_cpu": collate}

@@ -23,6 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import disk
 from millhead._sampler import Sampler
 from plants import MAKERS, Loop, Plant
 
@@ -171,6 +172,7 @@ def main() -> int:
                 plant = maker(loader, random.Random(f"{options.seed} {name}"))
                 cases.append({"plant": maker.__name__, **judge(plant, directory)})
                 print(show(cases[-1]), file=sys.stderr, flush=True)
+    disk.FILE.unlink(missing_ok=True)
     planted = [case for case in cases if not case["control"]]
     alarms = [case for case in cases if case["control"] and not case["named"]]
     report = {

@@ -21,24 +21,26 @@ _HEADINGS = (
     "PSS MB",
     "cause",
 )
+_COLUMNS = range(len(_HEADINGS))
+#: Those that are no numbers.
+_TEXTS = (_COLUMNS[0], _COLUMNS[-1])
 
 
 def table(report: dict[str, Any], colour: bool) -> str:
     """All rows, the recommended one marked; failed ones below with what failed."""
     chosen = (report["recommended"] or {}).get("name")
     done = [row for row in report["configs"] if row["repeats"]]
-    lines = [list(_HEADINGS)]
+    lines = [list(_HEADINGS)] if done else []
     for row in done:
         mark = "*" if row["name"] == chosen else " "
         lines.append([f"{mark} {row['name']}", *_cells(row)])
         if row["cold"]:
             lines.append(["    cold cache", *_cells({**row, **row["cold"], "cause": ""})])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADINGS))]
-    last = len(_HEADINGS) - 1
+    widths = [max((len(line[column]) for line in lines), default=0) for column in _COLUMNS]
     text = []
     for line in lines:
         cells = [
-            cell.ljust(width) if column in (0, last) else cell.rjust(width)
+            cell.ljust(width) if column in _TEXTS else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ]
         shown = "  ".join(cells).rstrip()
