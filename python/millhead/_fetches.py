@@ -77,12 +77,25 @@ def time_fetcher(fetcher: Any, fetches: Fetches) -> None:
         try:
             batch = fetch(myself(), index)
         except BaseException as error:
+            _name_sample(error)
             fetches.failed(error)
             raise
         fetches.done()
         return batch
 
     fetcher.collate_fn, fetcher.fetch = timed_collate, timed_fetch
+
+
+def _name_sample(error: BaseException) -> None:
+    """Note which sample raised: torch's fetcher has its index in a variable, and tells nobody."""
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        torchs = frame.f_globals.get("__name__") == "torch.utils.data._utils.fetch"
+        if torchs and "idx" in frame.f_locals:
+            error.add_note(f"millhead: sample index {frame.f_locals['idx']!r}")
+            return
+        trace = trace.tb_next
 
 
 class WorkerInit:
