@@ -36,7 +36,7 @@ MH_MUST_CHECK mh_status mh_samples_facts(const mh_samples *samples, uint64_t all
 /* --- usages.c: what processes and the machine used --- */
 
 typedef struct mh_usage_look {
-    uint64_t t, cpu, delay, memory;
+    uint64_t t, cpu, delay, pss, rss, memory;
     uint32_t pid;
     uint8_t is_main, disk; /* disk: in uninterruptible sleep */
 } mh_usage_look;

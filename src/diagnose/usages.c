@@ -11,6 +11,8 @@
 #define SLOPE_POINTS 200 /* their pairs are all compared */
 #define ROUND_MOST 4096  /* processes in one round of looks */
 #define NS_PER_S 1e9
+/* Processes of one round are looked at within less; rounds are about a second apart. */
+#define LOOK_NS UINT64_C(500000000)
 
 static int look_add(mh_usages *usages, const mh_log_event *event)
 {
@@ -22,7 +24,8 @@ static int look_add(mh_usages *usages, const mh_log_event *event)
         .t = mh_log_or(event->t, 0),
         .cpu = mh_log_or(event->cpu, 0),
         .delay = mh_log_or(event->delay, 0),
-        .memory = mh_log_or(event->pss, mh_log_or(event->rss, 0)),
+        .pss = mh_log_or(event->pss, 0),
+        .rss = mh_log_or(event->rss, 0),
         .pid = (uint32_t)mh_log_or(event->pid, 0),
         .is_main = mh_json_is(&event->role, "main"),
         .disk = event->state.length > 0 && event->state.text[0] == 'D',
@@ -119,7 +122,8 @@ static int by_time(const void *a, const void *b)
     return (x->t > y->t) - (x->t < y->t);
 }
 
-/* One process: its CPU time from the last look before `steady` on, or else from its first. */
+/* One process: its CPU time from the last look before `steady` on; all of it where the process
+ * came later, as workers do that are started anew for every epoch. */
 static void process_facts(const mh_usage_look *looks, size_t count, uint64_t steady,
                           mh_usage_sum *out, double wall)
 {
@@ -127,18 +131,44 @@ static void process_facts(const mh_usage_look *looks, size_t count, uint64_t ste
     while (first + 1 < count && looks[first + 1].t <= steady)
         first++;
     const mh_usage_look *last = &looks[count - 1];
-    double cpus = gained(looks[first].cpu, last->cpu) / wall;
+    bool came_later = !last->is_main && looks[0].t > steady + LOOK_NS;
+    double cpus = gained(came_later ? 0 : looks[first].cpu, last->cpu) / wall;
     out->loader_cpus += cpus;
     *(last->is_main ? &out->main_cpus : &out->workers_cpus) += cpus;
-    out->loader_delay += gained(looks[first].delay, last->delay) / wall;
+    out->loader_delay += gained(came_later ? 0 : looks[first].delay, last->delay) / wall;
+}
+
+/* PSS is dear to read and not in every look: in between it has changed as RSS has. One process's
+ * looks, in the order of their times. A process for which it was never read counts only where it
+ * was read for none: RSS and PSS do not add up. */
+static void process_memory(mh_usage_look *looks, size_t count, bool pss_read)
+{
+    int64_t shared = 0; /* what RSS counts and PSS does not */
+    bool found = !pss_read;
+    for (size_t at = count; at-- > 0;) { /* for looks before the first that has it */
+        if (looks[at].pss) {
+            shared = (int64_t)looks[at].rss - (int64_t)looks[at].pss;
+            found = true;
+        }
+    }
+    if (!found)
+        return; /* memory stays 0: not known */
+    for (size_t at = 0; at < count; at++) {
+        if (looks[at].pss)
+            shared = (int64_t)looks[at].rss - (int64_t)looks[at].pss;
+        int64_t memory = (int64_t)looks[at].rss - shared;
+        looks[at].memory = memory > 0 ? (uint64_t)memory : 0;
+    }
 }
 
 static void processes_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *out)
 {
     uint64_t begin = UINT64_MAX, end = 0;
     size_t main_looks = 0, main_disk = 0, worker_looks = 0, worker_disk = 0;
+    bool pss_read = false;
     for (size_t at = 0; at < usages->look_count; at++) {
         const mh_usage_look *look = &usages->looks[at];
+        pss_read |= look->pss > 0;
         if (look->t < steady)
             continue;
         begin = look->t < begin ? look->t : begin;
@@ -158,6 +188,7 @@ static void processes_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *ou
             if (usages->looks[next].pid != usages->looks[at].pid)
                 break;
         process_facts(usages->looks + at, next - at, begin, out, (double)(end - begin));
+        process_memory(usages->looks + at, next - at, pss_read);
     }
 }
 
@@ -165,9 +196,11 @@ static void processes_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *ou
 
 typedef struct memory_point {
     double t, bytes;
+    size_t processes;
 } memory_point;
 
-/* A round of looks is over when a process is looked at again: points[] gets their sums. */
+/* A round of looks is over when a process is looked at again: points[] gets their sums. Rounds in
+ * which processes were missing, because they had not started or were gone, are left out. */
 static size_t memory_points(const mh_usages *usages, uint64_t steady, memory_point *points,
                             uint32_t *pids)
 {
@@ -185,8 +218,15 @@ static size_t memory_points(const mh_usages *usages, uint64_t steady, memory_poi
         }
         pids[in_round++] = look->pid;
         points[count - 1].bytes += (double)look->memory;
+        points[count - 1].processes++;
     }
-    return count;
+    size_t most = 0, kept = 0;
+    for (size_t at = 0; at < count; at++)
+        most = points[at].processes > most ? points[at].processes : most;
+    for (size_t at = 0; at < count; at++)
+        if (points[at].processes == most)
+            points[kept++] = points[at];
+    return kept;
 }
 
 static int by_value(const void *a, const void *b)
