@@ -240,7 +240,8 @@ def test_any_iterable_has_waits_and_steps(tmp_path: Path) -> None:
     for _ in (watched := millhead.watch(numbers(), run=tmp_path, name="numbers")):
         time.sleep(0.001)
     watched.close()
-    assert [event["event"] for event in _events(tmp_path)] == [
+    told = [event["event"] for event in _events(tmp_path)]
+    assert [name for name in told if name not in ("usage", "system", "gpu")] == [
         "header",
         "loader",
         "setup",
@@ -292,7 +293,7 @@ def test_where_the_time_went(tmp_path: Path) -> None:
         assert event["cpu"] >= 0.2e9 and event["ns"] - event["cpu"] - event["delay"] >= 0.05e9
         assert event["probes"] > 0 and event["native"] <= event["probes"] / 2
     for event in _events(tmp_path, "sample"):
-        assert 0.1e9 <= event["cpu"] <= event["ns"] - 0.02e9
+        assert 0.09e9 <= event["cpu"] <= event["ns"] - 0.02e9
     for event in _events(tmp_path, "collate"):
         assert event["ns"] >= 0.02e9 and event["cpu"] < 0.02e9
 
