@@ -32,6 +32,9 @@ int mh_cmd_plan(int argc, char **argv);
 int mh_cmd_doctor(int argc, char **argv);
 int mh_cmd_export(int argc, char **argv);
 
+/* `millhead report`: likewise. */
+int mh_cmd_report(int argc, char **argv);
+
 /* A verb that needs the user's Python: becomes `python -m millhead VERB ...`, of MILLHEAD_PYTHON,
  * of the interpreter beside this program, or of python3 in PATH. Returns only when that fails. */
 int mh_cmd_python(int argc, char **argv);

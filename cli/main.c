@@ -22,6 +22,7 @@ static const verb verbs[] = {
     {"doctor", "what a run waited for, and what to do about it", mh_cmd_doctor},
     {"export", "a run as a trace for a viewer, or as a table", mh_cmd_export},
     {"plan", "how many workers for these CPUs and GPUs", mh_cmd_plan},
+    {"report", "runs as a page to look at, and its pictures", mh_cmd_report},
     {"run", "a Python program, with torch's loaders made millhead's", mh_cmd_python},
 };
 

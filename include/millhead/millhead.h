@@ -6,6 +6,7 @@
 
 #include <millhead/diagnose.h>
 #include <millhead/error.h>
+#include <millhead/page.h>
 #include <millhead/plan.h>
 #include <millhead/report.h>
 

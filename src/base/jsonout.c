@@ -94,6 +94,26 @@ void mh_jsonout_array_end(mh_jsonout *out)
     out_close(out, "]");
 }
 
+/* Whether the byte is written as \u00XX: below a blank, and what begins or ends markup. */
+static bool by_number(const mh_jsonout *out, unsigned char c)
+{
+    return c < 0x20 || (out->html && (c == '<' || c == '>' || c == '&'));
+}
+
+/* A character above ASCII; returns its bytes. */
+static size_t out_wide(mh_jsonout *out, const char *text)
+{
+    size_t length = mh_json_utf8_length(text, strlen(text));
+    /* U+2028 and U+2029 end a line of a script */
+    if (out->html && length == 3 && (memcmp(text, "\xe2\x80\xa8", 3) == 0))
+        out_put(out, "\\u2028", 6);
+    else if (out->html && length == 3 && (memcmp(text, "\xe2\x80\xa9", 3) == 0))
+        out_put(out, "\\u2029", 6);
+    else
+        out_put(out, length ? text : "?", length ? length : 1);
+    return length ? length : 1;
+}
+
 static void out_quoted(mh_jsonout *out, const char *text)
 {
     static const char hex[] = "0123456789abcdef";
@@ -103,18 +123,15 @@ static void out_quoted(mh_jsonout *out, const char *text)
         length = 1;
         if (c == '"' || c == '\\') {
             out_put(out, (const char[]){'\\', (char)c}, 2);
-        } else if (c < 0x20) {
+        } else if (by_number(out, c)) {
             out_put(out, (const char[]){'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]}, 6);
         } else if (c < 0x80) {
-            length = 0;
-            while ((unsigned char)text[length] >= 0x20 && (unsigned char)text[length] < 0x80 &&
-                   text[length] != '"' && text[length] != '\\')
+            while (text[length] && (unsigned char)text[length] < 0x80 && text[length] != '"' &&
+                   text[length] != '\\' && !by_number(out, (unsigned char)text[length]))
                 length++;
             out_put(out, text, length);
         } else {
-            length = mh_json_utf8_length(text, strlen(text));
-            out_put(out, length ? text : "?", length ? length : 1);
-            length += !length;
+            length = out_wide(out, text);
         }
     }
     out_put(out, "\"", 1);

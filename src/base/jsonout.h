@@ -17,6 +17,7 @@ typedef struct mh_jsonout {
     size_t room;
     FILE *file; /* NULL: everything stays in `text` */
     bool comma; /* the next key or value needs one */
+    bool html;  /* set after init: strings hold nothing that a page could take for markup */
     mh_status failed;
     int sys_errno;
 } mh_jsonout;

@@ -318,14 +318,16 @@ static void add_work(const mh_batches *batches, wait_record *wait)
 }
 
 /* Makes the records an array of costs where they lie: a run of millions of batches is not kept
- * twice. The array is the run's then. */
-static void costs_take(mh_batches *batches, mh_run *run)
+ * twice. The array is the run's then. 0: no memory. */
+static int costs_take(mh_batches *batches, mh_run *run)
 {
     mh_records *waits = &batches->waits;
     size_t count = waits->count;
+    int good = 1;
     for (size_t at = 0; at < count; at++) {
         wait_record *wait = mh_records_at(waits, at);
         add_work(batches, wait);
+        good = good && mh_run_tell(run, wait->t, &wait->cost);
         memmove(waits->items + at * sizeof wait->cost, &wait->cost, sizeof wait->cost);
     }
     run->batches = (mh_batch_cost *)(void *)waits->items;
@@ -333,6 +335,7 @@ static void costs_take(mh_batches *batches, mh_run *run)
     run->facts.batch_count = count;
     waits->items = NULL;
     mh_records_deinit(waits);
+    return good;
 }
 
 static void settings_facts(const mh_loader_seen *seen, mh_facts *facts)
@@ -397,17 +400,19 @@ mh_status mh_batches_facts(mh_batches *batches, mh_run *run, uint64_t *steady, m
     const wait_record *first = mh_records_at(&batches->waits, 0);
     *steady = first->t + first->cost.wait;
     run->setup_s = (double)(seen->first_setup_ns + first->cost.wait) / 1e9;
-    costs_take(batches, run);
-    uint64_t *waits = mh_calloc(count, sizeof *waits);
+    run->loader = seen->loader;
+    if (!costs_take(batches, run))
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu batches", count);
+    uint64_t *waits = run->sorted_waits = mh_calloc(count, sizeof *waits);
     if (!waits)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu waits", count);
     for (size_t at = 0; at < count; at++) {
         mh_batch_cost *cost = &run->batches[at];
         cost->first = at == 0 || cost->epoch != cost[-1].epoch;
         run->facts.epochs += cost->first;
-        waits[at] = cost->wait;
+        if (at)
+            waits[at - 1] = cost->wait;
     }
-    run->waits = mh_waits_of(waits + 1, count - 1);
-    mh_free(waits);
+    run->waits = mh_waits_of(waits, count - 1);
     return MH_OK;
 }

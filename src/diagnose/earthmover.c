@@ -385,8 +385,13 @@ mh_status mh_earth_facts(mh_earth *earth, mh_run *run, mh_error *err)
             qsort(earth->marks, most, sizeof *earth->marks, by_time);
         walk_marks(&w, earth);
         status = gets_facts(earth, &w, &run->facts, err);
-        for (size_t at = 0; at < w.count; at++)
+        bool told = true;
+        for (size_t at = 0; at < w.count; at++) {
             run->facts.epochs += w.batches[at].first;
+            told = told && mh_run_tell(run, w.starts[at] - w.batches[at].wait, &w.batches[at]);
+        }
+        if (!told && status == MH_OK)
+            status = mh_fail(err, MH_ERR_NOMEM, "no memory for %zu batches", w.count);
         run->facts.batches = run->batches;
         run->facts.batch_count = w.count;
         run->waits = mh_waits_of(w.waits, w.wait_count);
@@ -396,7 +401,7 @@ mh_status mh_earth_facts(mh_earth *earth, mh_run *run, mh_error *err)
     settings_facts(earth, &run->facts);
     run->setup_s = (double)run->facts.setup_ns / 1e9;
     run->cut = !earth->ended;
+    run->sorted_waits = w.waits;
     mh_free(w.starts);
-    mh_free(w.waits);
     return status;
 }

@@ -92,8 +92,11 @@ static mh_status files_list(run_files *files, const char *path, mh_error *err)
 static mh_status reading_event(void *argument, const mh_log_event *event, mh_error *err)
 {
     reading *r = argument;
+    const mh_run_observer *observer = r->run->observer;
     int good = 1;
     r->events++;
+    if (observer && r->closely)
+        MH_TRY(observer->event(observer->argument, event, err));
     if (event->is >= MH_LOG_RUN_START) {
         good = mh_earth_event(&r->earth, event);
     } else {
@@ -125,6 +128,8 @@ static mh_status read_file(void *argument, const char *path, uint32_t rank, mh_e
         mh_batches_init(&r->batches);
         mh_usages_deinit(&r->usages);
         r->usages = (mh_usages){0};
+        if (r->run->observer)
+            r->run->observer->forget(r->run->observer->argument);
     }
     mh_status status = mh_log_read_file(path, reading_event, r, reading_progress, r, &counts, err);
     r->bytes_before += counts.bytes;
@@ -227,15 +232,16 @@ static mh_status reading_facts(reading *r, const char *path, mh_error *err)
     return MH_OK;
 }
 
-mh_status mh_run_read(mh_run **out, const char *path, int (*progress)(void *, uint64_t, uint64_t),
-                      void *progress_arg, mh_error *err)
+mh_status mh_run_read_observed(mh_run **out, const char *path, const mh_run_observer *observer,
+                               mh_log_progress progress, void *progress_argument, mh_error *err)
 {
-    reading r = {.progress = progress, .progress_argument = progress_arg};
+    reading r = {.progress = progress, .progress_argument = progress_argument};
     if (!out || !path)
         return mh_fail(err, MH_ERR_INVALID, "a run needs a path and a place for its result");
     r.run = mh_calloc(1, sizeof *r.run);
     if (!r.run)
         return mh_fail(err, MH_ERR_NOMEM, "no memory to read %s", path);
+    r.run->observer = observer;
     mh_batches_init(&r.batches);
     mh_earth_init(&r.earth);
     mh_status status = mh_run_each_file(path, add_size, &r, err);
@@ -247,11 +253,24 @@ mh_status mh_run_read(mh_run **out, const char *path, int (*progress)(void *, ui
     mh_earth_deinit(&r.earth);
     mh_usages_deinit(&r.usages);
     mh_free(r.ranks.items);
+    r.run->observer = NULL;
+    r.run->events = r.events;
     if (status == MH_OK)
         *out = r.run;
     else
         mh_run_close(r.run);
     return status;
+}
+
+mh_status mh_run_read(mh_run **out, const char *path, int (*progress)(void *, uint64_t, uint64_t),
+                      void *progress_arg, mh_error *err)
+{
+    return mh_run_read_observed(out, path, NULL, progress, progress_arg, err);
+}
+
+int mh_run_tell(const mh_run *run, uint64_t t, const mh_batch_cost *cost)
+{
+    return !run->observer || run->observer->batch(run->observer->argument, t, cost);
 }
 
 const mh_facts *mh_run_facts(const mh_run *run)
@@ -280,5 +299,6 @@ void mh_run_close(mh_run *run)
         return;
     mh_free(run->batches);
     mh_free(run->ranks);
+    mh_free(run->sorted_waits);
     mh_free(run);
 }

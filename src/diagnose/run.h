@@ -140,8 +140,24 @@ void mh_earth_deinit(mh_earth *earth);
 
 /* --- run.c --- */
 
+/* Sees a run while it is read, to keep what the facts do not hold: its pictures. Of several ranks
+ * only the one that is kept batch by batch is told of. */
+typedef struct mh_run_observer {
+    void *argument;
+    /* Every event in the order of the file. MH_OK, or what ends the reading. */
+    mh_status (*event)(void *argument, const mh_log_event *event, mh_error *err);
+    /* A rank that told of no batch: forget its events. */
+    void (*forget)(void *argument);
+    /* In the end every batch of the facts: it was asked for at `t`. 0: no memory. */
+    int (*batch)(void *argument, uint64_t t, const mh_batch_cost *cost);
+} mh_run_observer;
+
 struct mh_run {
     mh_facts facts;
+    const mh_run_observer *observer; /* while it is read; or NULL */
+    uint32_t loader;                 /* the number of the loader the facts are of */
+    uint64_t *sorted_waits;          /* those of `waits`, in ns */
+    uint64_t events;
     mh_batch_cost *batches;
     mh_rank_cost *ranks;
     mh_wait_stats waits;
@@ -164,6 +180,15 @@ MH_MUST_CHECK mh_status mh_earth_facts(mh_earth *earth, mh_run *run, mh_error *e
 typedef mh_status (*mh_run_file_fn)(void *argument, const char *path, uint32_t rank, mh_error *err);
 MH_MUST_CHECK mh_status mh_run_each_file(const char *path, mh_run_file_fn file, void *argument,
                                          mh_error *err);
+
+/* As mh_run_read, with somebody looking on. */
+MH_MUST_CHECK mh_status mh_run_read_observed(mh_run **out, const char *path,
+                                             const mh_run_observer *observer,
+                                             mh_log_progress progress, void *progress_argument,
+                                             mh_error *err);
+
+/* Tells the observer, if there is one, of a batch. 0: no memory. */
+int mh_run_tell(const mh_run *run, uint64_t t, const mh_batch_cost *cost);
 
 /* The statistics of `count` waits in ns, which are put in order. */
 mh_wait_stats mh_waits_of(uint64_t *waits, size_t count);

@@ -1,0 +1,533 @@
+/* pictures.c - the report's pictures as SVG files
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "base/error.h"
+#include "report/page.h"
+#include "report/svg.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+#define INK "#1b2430"
+#define FAINT "#5d6b7c"
+#define GRID "#e3e8ee"
+
+/* The colours of the page, by kind of lane; people who see few colours tell them apart too. */
+static const char *const colours[MH_LANE_KINDS] = {
+    [MH_LANE_SETUP] = "#8f63c9",   [MH_LANE_FETCH] = "#6fb1e4",    [MH_LANE_SAMPLE] = "#2f7fc1",
+    [MH_LANE_COLLATE] = "#e5a000", [MH_LANE_TRANSFER] = "#0f9b74", [MH_LANE_WAIT] = "#d5512a",
+    [MH_LANE_TRAIN] = "#1f4e96",   [MH_LANE_EPOCH] = "#9aa7b5",
+};
+
+/* A part of the picture on which the run's time runs from left to right. */
+typedef struct frame {
+    mh_svg *svg;
+    const mh_chapter *chapter;
+    double x, y, width, height;
+} frame;
+
+static double frame_x(const frame *f, double t_ns)
+{
+    const mh_timeline *timeline = &f->chapter->timeline;
+    double length = (double)(timeline->last - timeline->first);
+    return f->x + (length > 0 ? (t_ns - (double)timeline->first) / length * f->width : 0);
+}
+
+/* --- numbers as people write them --- */
+
+static void seconds_text(char *text, size_t room, double seconds)
+{
+    if (seconds >= 100)
+        (void)snprintf(text, room, "%.0f s", seconds);
+    else if (seconds >= 1)
+        (void)snprintf(text, room, "%.2g s", seconds);
+    else if (seconds >= 1e-3)
+        (void)snprintf(text, room, "%.3g ms", seconds * 1e3);
+    else
+        (void)snprintf(text, room, "%.3g µs", seconds * 1e6);
+}
+
+/* A step of 1, 2 or 5 times a power of ten that divides `range` into about `parts`. */
+static double nice_step(double range, double parts)
+{
+    double raw = range / parts, power = pow(10, floor(log10(raw > 0 ? raw : 1)));
+    double first = raw / power;
+    return power * (first <= 1 ? 1 : first <= 2 ? 2 : first <= 5 ? 5 : 10);
+}
+
+static void time_axis(const frame *f, bool grid)
+{
+    const mh_timeline *timeline = &f->chapter->timeline;
+    double length = (double)(timeline->last - timeline->first) / 1e9;
+    double step = nice_step(length, 8);
+    char text[32];
+    for (double t = 0; length > 0 && t <= length * 1.0001; t += step) {
+        double x = f->x + t / length * f->width;
+        if (grid)
+            mh_svg_line(f->svg, x, f->y, x, f->y + f->height, GRID, 1);
+        (void)snprintf(text, sizeof text, "%.6g", t);
+        mh_svg_text(f->svg, x, f->y + f->height + 18, 12, MH_ANCHOR_MIDDLE, false, FAINT, text);
+    }
+    mh_svg_text(f->svg, f->x + f->width / 2, f->y + f->height + 38, 13, MH_ANCHOR_MIDDLE, false,
+                INK, "time (sec)");
+}
+
+/* --- lanes --- */
+
+/* Covered, in eighths: neighbours of equal shade become one shape. */
+static int shade(const mh_timeline *timeline, const mh_bin *bin)
+{
+    double covered = bin->covered / (double)timeline->width;
+    if (!bin->count && !(bin->covered > 0))
+        return 0;
+    return covered >= 1 ? 8 : 1 + (int)(covered * 8) - (covered * 8 >= 8);
+}
+
+static void draw_lane(const frame *f, const mh_lane *lane, double y, double height,
+                      const char *colour)
+{
+    const mh_timeline *timeline = &f->chapter->timeline;
+    size_t next;
+    for (size_t at = 0; at < MH_TIMELINE_BINS; at = next) {
+        int dark = shade(timeline, &lane->bins[at]);
+        for (next = at + 1; next < MH_TIMELINE_BINS; next++)
+            if (shade(timeline, &lane->bins[next]) != dark)
+                break;
+        if (!dark)
+            continue;
+        double from = frame_x(f, (double)timeline->base + (double)at * (double)timeline->width);
+        double to = frame_x(f, (double)timeline->base + (double)next * (double)timeline->width);
+        from = from < f->x ? f->x : from;
+        to = to > f->x + f->width ? f->x + f->width : to;
+        mh_svg_rect(f->svg, from, y, to - from > 0.3 ? to - from : 0.3, height, colour, dark / 8.0);
+    }
+    for (size_t at = 0; at < lane->longest_count; at++) { /* never thinner than can be seen */
+        const mh_span *span = &lane->longest[at];
+        double wide =
+            frame_x(f, (double)(span->begin + span->ns)) - frame_x(f, (double)span->begin);
+        if (wide < 1.2 && (double)span->ns * (double)lane->count > 10 * (double)lane->total)
+            mh_svg_rect(f->svg, frame_x(f, (double)span->begin), y, 1.2, height, colour, 1);
+    }
+}
+
+/* Every lane of the kind; of one worker, or of all (-2). */
+static void draw_kind(const frame *f, mh_lane_kind kind, int worker, double y, double height,
+                      const char *colour)
+{
+    for (size_t at = 0; at < f->chapter->timeline.lanes.count; at++) {
+        const mh_lane *lane = mh_timeline_lane(&f->chapter->timeline, at);
+        if (mh_lane_kind_of(lane) == kind && mh_lane_drawn(f->chapter, lane) &&
+            (worker == -2 || lane->key.worker == worker))
+            draw_lane(f, lane, y, height, colour);
+    }
+}
+
+static bool has_kind(const mh_chapter *chapter, mh_lane_kind kind)
+{
+    for (size_t at = 0; at < chapter->timeline.lanes.count; at++) {
+        const mh_lane *lane = mh_timeline_lane(&chapter->timeline, at);
+        if (mh_lane_kind_of(lane) == kind && mh_lane_drawn(chapter, lane))
+            return true;
+    }
+    return false;
+}
+
+/* --- the guides' picture: four rows, and beside them the waits --- */
+
+typedef struct parameter_box {
+    mh_svg *svg;
+    double x, y, width;
+    double at_x, at_y;
+} parameter_box;
+
+static void box_put(void *argument, const char *key, const char *value)
+{
+    parameter_box *box = argument;
+    char text[200];
+    (void)snprintf(text, sizeof text, "%s: %s", key, value);
+    double wide = 7.2 * (double)strlen(text) + 28;
+    if (box->at_x + wide > box->width && box->at_x > 0) {
+        box->at_x = 0;
+        box->at_y += 20;
+    }
+    if (box->svg)
+        mh_svg_text(box->svg, box->x + 18 + box->at_x, box->y + 26 + box->at_y, 13, MH_ANCHOR_START,
+                    false, INK, text);
+    box->at_x += wide;
+}
+
+static void box_fill(parameter_box *box, const mh_chapter *chapter)
+{
+    char text[64];
+    const mh_facts *facts = &chapter->facts;
+    const struct {
+        const char *key;
+        int value;
+    } settings[] = {{"workers", facts->workers},
+                    {"prefetch", facts->prefetch},
+                    {"batch size", facts->batch_size},
+                    {"CPUs", facts->cpus}};
+    seconds_text(text, sizeof text, chapter->average_sample);
+    if (chapter->average_sample > 0)
+        box_put(box, "average sample", text);
+    seconds_text(text, sizeof text, chapter->waits.mean);
+    box_put(box, "average wait", text);
+    (void)snprintf(text, sizeof text, "%.1f %%", 100 * chapter->verdict.device_wait_share);
+    box_put(box, "white space in train", text);
+    for (size_t at = 0; at < sizeof settings / sizeof *settings; at++) {
+        (void)snprintf(text, sizeof text, "%d", settings[at].value);
+        if (settings[at].value >= 0)
+            box_put(box, settings[at].key, text);
+    }
+    mh_page_each_setting(chapter->path, box_put, box);
+}
+
+static void gantt_rows(const frame *f)
+{
+    static const char *const names[] = {"setup", "get-batch", "train", "epoch"};
+    double row = f->height / 4;
+    for (int at = 0; at < 4; at++)
+        mh_svg_text(f->svg, f->x - 12, f->y + row * (at + 0.5) + 5, 15, MH_ANCHOR_END, false, INK,
+                    names[at]);
+    bool fetches = has_kind(f->chapter, MH_LANE_FETCH);
+    draw_kind(f, MH_LANE_SETUP, -2, f->y + row * 0.1, row * 0.8, "#6D0EDB");
+    draw_kind(f, fetches ? MH_LANE_FETCH : MH_LANE_SAMPLE, -2, f->y + row * 1.1, row * 0.8,
+              "#C396F9");
+    draw_kind(f, MH_LANE_TRAIN, -1, f->y + row * 2.1, row * 0.8, "#FF6554");
+    for (size_t at = 0; at < f->chapter->timeline.lanes.count; at++) {
+        const mh_lane *lane = mh_timeline_lane(&f->chapter->timeline, at);
+        if (mh_lane_kind_of(lane) == MH_LANE_EPOCH && mh_lane_drawn(f->chapter, lane))
+            draw_lane(f, lane, f->y + row * 3.1, row * 0.8, "#FF9E0D");
+    }
+}
+
+static void gantt_waits(mh_svg *svg, const mh_chapter *chapter, double x, double y, double width,
+                        double height)
+{
+    const mh_wait_picture *picture = &chapter->wait_picture;
+    uint64_t most = 1;
+    char text[64];
+    for (size_t at = 0; at < 100; at++)
+        most = picture->linear[at] > most ? picture->linear[at] : most;
+    for (size_t at = 0; at < 100; at++) {
+        double high = (double)picture->linear[at] / (double)most * height;
+        if (picture->linear[at])
+            mh_svg_rect(svg, x + width * (double)at / 100, y + height - high, width / 100 + 0.1,
+                        high, "#6D0EDB", 1);
+    }
+    mh_svg_line(svg, x, y + height, x + width, y + height, FAINT, 1);
+    double step = nice_step(picture->linear_end, 4);
+    for (double t = 0; picture->linear_end > 0 && t <= picture->linear_end; t += step) {
+        (void)snprintf(text, sizeof text, "%.3g", t);
+        mh_svg_text(svg, x + t / picture->linear_end * width, y + height + 18, 12, MH_ANCHOR_MIDDLE,
+                    false, FAINT, text);
+    }
+    mh_svg_text(svg, x + width / 2, y + height + 38, 13, MH_ANCHOR_MIDDLE, false, INK,
+                "wait time (sec)");
+    (void)snprintf(text, sizeof text, "%" PRIu64, most);
+    mh_svg_text(svg, x - 8, y + 10, 12, MH_ANCHOR_END, false, FAINT, text);
+}
+
+static void picture_gantt(mh_svg *svg, const mh_chapter *chapter)
+{
+    parameter_box measure = {.width = 1500}, box = {svg, 60, 400, 1500, 0, 0};
+    box_fill(&measure, chapter);
+    double box_height = measure.at_y + 42;
+    mh_svg_begin(svg, 1600, 420 + box_height, "set-up, samples, training and epochs over time");
+    frame left = {svg, chapter, 110, 30, 1030, 310};
+    time_axis(&left, true);
+    gantt_rows(&left);
+    mh_svg_line(svg, 110, 340, 1140, 340, FAINT, 1);
+    gantt_waits(svg, chapter, 1220, 30, 340, 310);
+    mh_svg_box(svg, 50, 400, 1510, box_height, "#f1f2f4", "#c9cdd3");
+    box_fill(&box, chapter);
+    mh_svg_end(svg);
+}
+
+/* --- a row per worker --- */
+
+static void legend(mh_svg *svg, double x, double y)
+{
+    static const struct {
+        mh_lane_kind kind;
+        const char *name;
+    } items[] = {{MH_LANE_FETCH, "get samples"},
+                 {MH_LANE_COLLATE, "collate"},
+                 {MH_LANE_TRANSFER, "transfer"},
+                 {MH_LANE_TRAIN, "train"},
+                 {MH_LANE_WAIT, "wait"}};
+    for (size_t at = 0; at < sizeof items / sizeof *items; at++) {
+        mh_svg_rect(svg, x, y - 10, 12, 12, colours[items[at].kind], 1);
+        mh_svg_text(svg, x + 18, y, 13, MH_ANCHOR_START, false, INK, items[at].name);
+        x += 34 + 8.0 * (double)strlen(items[at].name);
+    }
+}
+
+static void picture_timeline(mh_svg *svg, const mh_chapter *chapter)
+{
+    size_t workers = mh_chapter_rows(chapter), rows = workers ? workers : 1;
+    double row = rows > 32 ? 12 : 22, top = 64, height = row * (double)(rows + 3) + 8;
+    char text[MH_CHAPTER_NAME + 64];
+    mh_svg_begin(svg, 1200, top + height + 52, "what every worker and the loop did, over time");
+    (void)snprintf(text, sizeof text, "%s: white space in train %.1f %%", chapter->name,
+                   100 * chapter->verdict.device_wait_share);
+    mh_svg_text(svg, 20, 28, 17, MH_ANCHOR_START, true, INK, text);
+    legend(svg, 20, 50);
+    frame f = {svg, chapter, 110, top, 1070, height};
+    time_axis(&f, true);
+    double y = top;
+    mh_svg_text(svg, 100, y + row * 0.7, 12, MH_ANCHOR_END, false, INK, "set-up");
+    draw_kind(&f, MH_LANE_SETUP, -2, y + 1, row - 2, colours[MH_LANE_SETUP]);
+    for (size_t at = 0; at < rows; at++) {
+        y += row;
+        int worker = workers ? (int)at : -1;
+        (void)snprintf(text, sizeof text, workers ? "worker %zu" : "loop", at);
+        mh_svg_text(svg, 100, y + row * 0.7, 12, MH_ANCHOR_END, false, INK, text);
+        bool fetches = has_kind(chapter, MH_LANE_FETCH);
+        draw_kind(&f, fetches ? MH_LANE_FETCH : MH_LANE_SAMPLE, worker, y + 1, row - 2,
+                  colours[MH_LANE_FETCH]);
+        draw_kind(&f, MH_LANE_COLLATE, worker, y + 1, row - 2, colours[MH_LANE_COLLATE]);
+        draw_kind(&f, MH_LANE_TRANSFER, worker, y + 1, row - 2, colours[MH_LANE_TRANSFER]);
+    }
+    y += row + 4;
+    mh_svg_text(svg, 100, y + row * 0.7, 12, MH_ANCHOR_END, true, INK, "train");
+    draw_kind(&f, MH_LANE_TRAIN, -1, y + 1, row - 2, colours[MH_LANE_TRAIN]);
+    y += row;
+    mh_svg_text(svg, 100, y + row * 0.7, 12, MH_ANCHOR_END, false, INK, "wait");
+    draw_kind(&f, MH_LANE_WAIT, -1, y + 1, row - 2, colours[MH_LANE_WAIT]);
+    mh_svg_end(svg);
+}
+
+/* --- waits, their time on a logarithmic scale --- */
+
+static double log_place(double seconds, size_t first, size_t last)
+{
+    double octaves = log2((seconds > 1e-6 ? seconds : 1e-6) / 1e-6) * 4;
+    return (octaves - (double)first) / (double)(last - first);
+}
+
+static void waits_marks(mh_svg *svg, const mh_chapter *chapter, size_t first, size_t last)
+{
+    const struct {
+        const char *name;
+        double at;
+    } marks[] = {
+        {"p50", chapter->waits.p50}, {"p99", chapter->waits.p99}, {"max", chapter->waits.max}};
+    char text[64], value[32];
+    for (size_t at = 0; at < 3; at++) {
+        double x = 70 + 700 * log_place(marks[at].at, first, last);
+        double y = 78 - 18 * (double)at;
+        mh_svg_line(svg, x, y, x, 300, INK, 1);
+        seconds_text(value, sizeof value, marks[at].at);
+        (void)snprintf(text, sizeof text, "%s %s", marks[at].name, value);
+        bool right = x > 640;
+        mh_svg_text(svg, x + (right ? -5 : 5), y + 9, 12, right ? MH_ANCHOR_END : MH_ANCHOR_START,
+                    false, INK, text);
+    }
+}
+
+static void picture_waits(mh_svg *svg, const mh_chapter *chapter)
+{
+    const mh_wait_picture *picture = &chapter->wait_picture;
+    size_t first = MH_WAIT_BINS, last = 0;
+    uint64_t most = 1;
+    char text[MH_CHAPTER_NAME + 64];
+    for (size_t at = 0; at < MH_WAIT_BINS; at++) {
+        if (!picture->bins[at])
+            continue;
+        first = at < first ? at : first;
+        last = at + 1;
+        most = picture->bins[at] > most ? picture->bins[at] : most;
+    }
+    first = first >= last ? 0 : first > 2 ? first - 2 : 0;
+    last = last + 2 > first + 8 ? last + 2 : first + 8;
+    mh_svg_begin(svg, 800, 350, "how long the loop waited for batches");
+    (void)snprintf(text, sizeof text, "waits of %s: %" PRIu64, chapter->name, chapter->waits.count);
+    mh_svg_text(svg, 20, 26, 17, MH_ANCHOR_START, true, INK, text);
+    for (size_t at = first; at < last && at < MH_WAIT_BINS; at++) {
+        double high = (double)picture->bins[at] / (double)most * 200;
+        high = picture->bins[at] && high < 2 ? 2 : high;
+        double x = 70 + 700 * (double)(at - first) / (double)(last - first);
+        if (picture->bins[at])
+            mh_svg_rect(svg, x + 0.5, 300 - high, 700 / (double)(last - first) - 1, high,
+                        colours[MH_LANE_WAIT], 1);
+    }
+    mh_svg_line(svg, 70, 300, 770, 300, FAINT, 1);
+    for (double t = 1e-6; t < 1e4; t *= 10) {
+        double place = log_place(t, first, last);
+        if (place < 0 || place > 1)
+            continue;
+        seconds_text(text, sizeof text, t);
+        mh_svg_line(svg, 70 + 700 * place, 300, 70 + 700 * place, 305, FAINT, 1);
+        mh_svg_text(svg, 70 + 700 * place, 321, 12, MH_ANCHOR_MIDDLE, false, FAINT, text);
+    }
+    (void)snprintf(text, sizeof text, "%" PRIu64, most);
+    mh_svg_text(svg, 62, 106, 12, MH_ANCHOR_END, false, FAINT, text);
+    waits_marks(svg, chapter, first, last);
+    mh_svg_end(svg);
+}
+
+/* --- CPU and memory --- */
+
+static void usage_panel(const frame *f, const char *title, const mh_series *series,
+                        const char *const *line_colours, size_t count, double scale)
+{
+    const mh_timeline *timeline = &f->chapter->timeline;
+    const size_t many = 8;
+    double most = 0;
+    char text[64];
+    for (size_t one = 0; one < count; one++)
+        for (size_t at = 0; at < MH_TIMELINE_BINS; at += many) {
+            double value = mh_timeline_mean(timeline, series[one], at, many) / scale;
+            most = value > most ? value : most;
+        }
+    mh_svg_text(f->svg, f->x, f->y - 8, 13, MH_ANCHOR_START, true, INK, title);
+    (void)snprintf(text, sizeof text, "%.3g", most);
+    mh_svg_text(f->svg, f->x - 8, f->y + 10, 12, MH_ANCHOR_END, false, FAINT, text);
+    mh_svg_line(f->svg, f->x, f->y + f->height, f->x + f->width, f->y + f->height, FAINT, 1);
+    for (size_t one = 0; one < count && most > 0; one++) {
+        bool first = true;
+        if (!timeline->series[series[one]])
+            continue;
+        mh_svg_path_begin(f->svg);
+        for (size_t at = 0; at < MH_TIMELINE_BINS; at += many) {
+            double value = mh_timeline_mean(timeline, series[one], at, many) / scale;
+            double t =
+                (double)timeline->base + ((double)at + (double)many / 2) * (double)timeline->width;
+            if (isnan(value))
+                continue;
+            mh_svg_path_to(f->svg, first, frame_x(f, t), f->y + f->height * (1 - value / most));
+            first = false;
+        }
+        mh_svg_path_end(f->svg, line_colours[one], "none", 1);
+    }
+}
+
+static void picture_usage(mh_svg *svg, const mh_chapter *chapter)
+{
+    static const mh_series cpus[] = {MH_SERIES_CPU_MACHINE, MH_SERIES_CPU_WORKERS,
+                                     MH_SERIES_CPU_MAIN};
+    static const mh_series memory[] = {MH_SERIES_MEMORY_WORKERS, MH_SERIES_MEMORY_MAIN};
+    static const char *const cpu_colours[] = {"#9aa7b5", "#2f7fc1", "#1f4e96"};
+    static const char *const memory_colours[] = {"#2f7fc1", "#1f4e96"};
+    mh_svg_begin(svg, 900, 400, "CPUs and memory over time");
+    frame top = {svg, chapter, 70, 40, 800, 120}, low = {svg, chapter, 70, 220, 800, 120};
+    usage_panel(&top, "CPUs in use: machine (grey), workers (light), training process (dark)", cpus,
+                cpu_colours, 3, 1);
+    usage_panel(&low, "memory, GB: workers (light), training process (dark)", memory,
+                memory_colours, 2, 1e9);
+    time_axis(&low, false);
+    mh_svg_end(svg);
+}
+
+/* --- configurations --- */
+
+static void picture_compared(mh_svg *svg, const mh_page *page)
+{
+    double most = 0, row = 30, height = 70 + row * (double)page->compared.count;
+    char text[96];
+    for (size_t at = 0; at < page->compared.count; at++) {
+        const mh_compared *config = &page->compared.items[at];
+        double end = config->rate + (isnan(config->rate_std) ? 0 : config->rate_std);
+        most = end > most ? end : most;
+    }
+    mh_svg_begin(svg, 900, height + 20, "samples per second of the configurations");
+    mh_svg_text(svg, 20, 28, 17, MH_ANCHOR_START, true, INK, "samples per second");
+    for (size_t at = 0; at < page->compared.count; at++) {
+        const mh_compared *config = &page->compared.items[at];
+        double y = 56 + row * (double)at;
+        mh_svg_text(svg, 190, y + 15, 13, MH_ANCHOR_END, false, INK, config->name);
+        if (!(config->rate > 0) || !(most > 0))
+            continue;
+        double wide = config->rate / most * 580;
+        mh_svg_rect(svg, 200, y, wide, 20, "#2f7fc1", 1);
+        double reach = isnan(config->rate_std) ? 0 : config->rate_std / most * 580;
+        if (reach > 0) {
+            mh_svg_line(svg, 200 + wide - reach, y + 10, 200 + wide + reach, y + 10, INK, 1.5);
+            mh_svg_line(svg, 200 + wide - reach, y + 5, 200 + wide - reach, y + 15, INK, 1.5);
+            mh_svg_line(svg, 200 + wide + reach, y + 5, 200 + wide + reach, y + 15, INK, 1.5);
+        }
+        if (reach > 0)
+            (void)snprintf(text, sizeof text, "%.4g ± %.2g", config->rate, config->rate_std);
+        else
+            (void)snprintf(text, sizeof text, "%.4g", config->rate);
+        mh_svg_text(svg, 208 + wide + reach, y + 15, 12, MH_ANCHOR_START, false, FAINT, text);
+    }
+    mh_svg_end(svg);
+}
+
+/* --- files --- */
+
+typedef struct album {
+    const mh_page *page;
+    const char *directory;
+    void (*each)(void *argument, const char *path);
+    void *argument;
+} album;
+
+static mh_status picture_write(const album *a, const char *prefix, const char *name,
+                               void (*draw)(mh_svg *, const mh_chapter *),
+                               const mh_chapter *chapter, mh_error *err)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/%s%s.svg", a->directory, prefix, name);
+    mh_svg svg = {fopen(path, "we")};
+    if (!svg.file)
+        return mh_fail_sys(err, MH_ERR_IO, errno, "cannot write %s", path);
+    if (draw)
+        draw(&svg, chapter);
+    else
+        picture_compared(&svg, a->page);
+    int failed = ferror(svg.file);
+    failed |= fclose(svg.file) != 0;
+    if (failed)
+        return mh_fail_sys(err, MH_ERR_IO, errno, "cannot write %s", path);
+    if (a->each)
+        a->each(a->argument, path);
+    return MH_OK;
+}
+
+/* A run's name as the beginning of a file name. */
+static void file_prefix(char *prefix, size_t room, const char *name)
+{
+    size_t at = 0;
+    for (; name[at] && at + 2 < room; at++) {
+        char c = name[at];
+        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                     c == '-' || c == '_' || (c == '.' && at);
+        prefix[at] = plain ? c : '-';
+    }
+    prefix[at] = '-';
+    prefix[at + 1] = '\0';
+}
+
+static bool has_usage(const mh_chapter *chapter)
+{
+    for (size_t at = 0; at < MH_SERIES_COUNT; at++)
+        if (chapter->timeline.series[at])
+            return true;
+    return false;
+}
+
+mh_status mh_page_pictures(const mh_page *page, const char *directory,
+                           void (*each)(void *argument, const char *path), void *argument,
+                           mh_error *err)
+{
+    album a = {page, directory, each, argument};
+    for (size_t at = 0; at < page->count; at++) {
+        const mh_chapter *chapter = page->chapters[at];
+        char prefix[MH_CHAPTER_NAME] = "";
+        if (page->count > 1)
+            file_prefix(prefix, sizeof prefix, chapter->name);
+        MH_TRY(picture_write(&a, prefix, "gantt", picture_gantt, chapter, err));
+        MH_TRY(picture_write(&a, prefix, "timeline", picture_timeline, chapter, err));
+        MH_TRY(picture_write(&a, prefix, "waits", picture_waits, chapter, err));
+        if (has_usage(chapter))
+            MH_TRY(picture_write(&a, prefix, "usage", picture_usage, chapter, err));
+    }
+    if (page->compared.count > 1)
+        MH_TRY(picture_write(&a, "", "compared", NULL, NULL, err));
+    return MH_OK;
+}
