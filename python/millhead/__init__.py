@@ -11,14 +11,19 @@ TYPE_CHECKING = False  # importing typing would slow down every Python that `mil
 if TYPE_CHECKING:
     from typing import Any
 
-    from millhead import data
+    from millhead import data, report
     from millhead._watch import watch
     from millhead.timer import StepTimer
 
-__all__ = ["Advice", "Error", "StepTimer", "__version__", "data", "watch"]
+__all__ = ["Advice", "Error", "StepTimer", "__version__", "data", "report", "watch"]
 
 #: Public names that are looked up when they are asked for, and where.
-_LAZY = {"StepTimer": "millhead.timer", "data": "millhead.data", "watch": "millhead._watch"}
+_LAZY = {
+    "StepTimer": "millhead.timer",
+    "data": "millhead.data",
+    "report": "millhead.report",
+    "watch": "millhead._watch",
+}
 
 #: The advice where there is no C core and torch's own iterators serve; None: there is one.
 _no_core: str | None = None

@@ -124,6 +124,23 @@ static void draw_kind(const frame *f, mh_lane_kind kind, int worker, double y, d
     }
 }
 
+/* Where each begins and ends: epochs follow one another without a gap. */
+static void draw_edges(const frame *f, mh_lane_kind kind, double y, double height)
+{
+    for (size_t at = 0; at < f->chapter->timeline.lanes.count; at++) {
+        const mh_lane *lane = mh_timeline_lane(&f->chapter->timeline, at);
+        if (mh_lane_kind_of(lane) != kind || !mh_lane_drawn(f->chapter, lane))
+            continue;
+        for (size_t one = 0; one < lane->longest_count; one++) {
+            const mh_span *span = &lane->longest[one];
+            double from = frame_x(f, (double)span->begin);
+            double to = frame_x(f, (double)(span->begin + span->ns));
+            mh_svg_line(f->svg, from, y, from, y + height, INK, 1);
+            mh_svg_line(f->svg, to, y, to, y + height, INK, 1);
+        }
+    }
+}
+
 static bool has_kind(const mh_chapter *chapter, mh_lane_kind kind)
 {
     for (size_t at = 0; at < chapter->timeline.lanes.count; at++) {
@@ -196,11 +213,9 @@ static void gantt_rows(const frame *f)
     draw_kind(f, fetches ? MH_LANE_FETCH : MH_LANE_SAMPLE, -2, f->y + row * 1.1, row * 0.8,
               "#C396F9");
     draw_kind(f, MH_LANE_TRAIN, -1, f->y + row * 2.1, row * 0.8, "#FF6554");
-    for (size_t at = 0; at < f->chapter->timeline.lanes.count; at++) {
-        const mh_lane *lane = mh_timeline_lane(&f->chapter->timeline, at);
-        if (mh_lane_kind_of(lane) == MH_LANE_EPOCH && mh_lane_drawn(f->chapter, lane))
-            draw_lane(f, lane, f->y + row * 3.1, row * 0.8, "#FF9E0D");
-    }
+    draw_kind(f, MH_LANE_EPOCH, -2, f->y + row * 3.1, row * 0.8, "#FF9E0D");
+    draw_edges(f, MH_LANE_SETUP, f->y + row * 0.1, row * 0.8);
+    draw_edges(f, MH_LANE_EPOCH, f->y + row * 3.1, row * 0.8);
 }
 
 static void gantt_waits(mh_svg *svg, const mh_chapter *chapter, double x, double y, double width,

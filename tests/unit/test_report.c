@@ -1,0 +1,196 @@
+/* test_report.c - the report's reduction: exact sums, bounded pictures, nothing rare lost
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "unit.h"
+
+#include "base/alloc.h"
+#include "base/jsonout.h"
+#include "report/chapter.h"
+#include "report/timeline.h"
+#include <math.h>
+#include <millhead/millhead.h>
+
+#define MANY 300000u
+#define OUTLIER_NS UINT64_C(5000000000)
+
+static double covered(const mh_lane *lane)
+{
+    double sum = 0;
+    for (size_t at = 0; at < MH_TIMELINE_BINS; at++)
+        sum += lane->bins[at].covered;
+    return sum;
+}
+
+static uint64_t counted(const mh_lane *lane)
+{
+    uint64_t sum = 0;
+    for (size_t at = 0; at < MH_TIMELINE_BINS; at++)
+        sum += lane->bins[at].count;
+    return sum;
+}
+
+static void add(mh_timeline *timeline, int64_t worker, uint64_t begin, uint64_t ns)
+{
+    assert_int_equal(mh_timeline_add(timeline, 0, MH_LANE_FETCH, worker, begin, ns, 7), 1);
+}
+
+/* Whatever comes first and however long the run becomes, nothing is lost or counted twice. */
+static void test_sums_are_exact(void **state)
+{
+    mh_timeline timeline;
+    uint64_t total = 0, seed = 1;
+    (void)state;
+    mh_timeline_init(&timeline, 100);
+    for (unsigned at = 0; at < MANY; at++) {
+        seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407;
+        uint64_t ns = seed >> 44; /* up to 1 ms */
+        uint64_t begin = UINT64_C(1000000000000) + (uint64_t)at * 3000000;
+        add(&timeline, 0, begin - (at % 3 ? 0 : UINT64_C(7000000) * at / MANY), ns);
+        total += ns;
+    }
+    const mh_lane *lane = mh_timeline_lane(&timeline, 0);
+    assert_int_equal(lane->count, MANY);
+    assert_int_equal(lane->total, total);
+    assert_int_equal(counted(lane), MANY);
+    assert_true(fabs(covered(lane) / (double)total - 1) < 1e-9);
+    assert_int_equal(timeline.base % timeline.width, 0);
+    assert_true(timeline.last - timeline.base < timeline.width * MH_TIMELINE_BINS);
+    /* no more than twice as wide as they must be */
+    assert_true((timeline.last - timeline.first) / timeline.width >= MH_TIMELINE_BINS / 2 - 2);
+    mh_timeline_deinit(&timeline);
+}
+
+static void test_earlier_events_move_the_bins(void **state)
+{
+    mh_timeline timeline;
+    (void)state;
+    mh_timeline_init(&timeline, 100);
+    add(&timeline, 0, UINT64_C(900000000000), 50000);
+    add(&timeline, 1, 1000, 70000);
+    add(&timeline, 0, UINT64_C(500000000000), 10000);
+    assert_int_equal(timeline.first, 1000);
+    assert_true(timeline.base <= 1000);
+    assert_true(fabs(covered(mh_timeline_lane(&timeline, 0)) - 60000) < 1e-3);
+    assert_true(fabs(covered(mh_timeline_lane(&timeline, 1)) - 70000) < 1e-3);
+    mh_timeline_deinit(&timeline);
+}
+
+/* One long fetch among very many, after the room for single ones is used up. */
+static void test_an_outlier_is_kept(void **state)
+{
+    mh_timeline timeline;
+    uint64_t at_outlier = 0;
+    (void)state;
+    mh_timeline_init(&timeline, 1000);
+    for (unsigned at = 0; at < MANY; at++) {
+        uint64_t begin = (uint64_t)at * 10000000;
+        if (at == MANY / 2)
+            at_outlier = begin;
+        add(&timeline, 3, begin, at == MANY / 2 ? OUTLIER_NS : 1000 + at % 100);
+    }
+    const mh_lane *lane = mh_timeline_lane(&timeline, 0);
+    assert_int_equal(lane->max, OUTLIER_NS);
+    const mh_span *longest = &lane->longest[0];
+    for (size_t at = 1; at < lane->longest_count; at++)
+        longest = lane->longest[at].ns > longest->ns ? &lane->longest[at] : longest;
+    assert_int_equal(longest->ns, OUTLIER_NS);
+    assert_int_equal(longest->begin, at_outlier);
+    assert_int_equal(longest->about, 7);
+    const mh_bin *bin = &lane->bins[(at_outlier - timeline.base) / timeline.width];
+    assert_true(fabs((double)bin->longest / (double)OUTLIER_NS - 1) < 1e-6);
+    /* and of the first ones exactly so many, with where they end */
+    assert_int_equal(timeline.work.count, 1000);
+    assert_int_equal(timeline.work.until, UINT64_C(1000) * 10000000);
+    mh_timeline_deinit(&timeline);
+}
+
+static void test_lanes_are_bounded(void **state)
+{
+    mh_timeline timeline;
+    (void)state;
+    mh_timeline_init(&timeline, 10);
+    for (uint32_t loader = 0; loader < MH_TIMELINE_LANES + 5; loader++)
+        assert_int_equal(mh_timeline_add(&timeline, loader, MH_LANE_FETCH, 0, 100, 5, -1), 1);
+    assert_int_equal(timeline.lanes.count, MH_TIMELINE_LANES);
+    assert_int_equal(timeline.left_out, 5);
+    add(&timeline, MH_TIMELINE_ROWS + 100, UINT64_MAX / 2, 5); /* no clock says this */
+    assert_int_equal(timeline.left_out, 6);
+    mh_timeline_deinit(&timeline);
+}
+
+static void test_series_are_means(void **state)
+{
+    mh_timeline timeline;
+    (void)state;
+    mh_timeline_init(&timeline, 10);
+    /* two CPUs for 3 s, then half a one for 1 s, seen at odd moments */
+    assert_int_equal(mh_timeline_weigh(&timeline, MH_SERIES_CPU_MAIN, 1000000123, 4000000123, 6e9),
+                     1);
+    assert_int_equal(
+        mh_timeline_weigh(&timeline, MH_SERIES_CPU_MAIN, 4000000123, 5000000123, 0.5e9), 1);
+    double whole = mh_timeline_mean(&timeline, MH_SERIES_CPU_MAIN, 0, MH_TIMELINE_BINS);
+    assert_true(fabs(whole - 6.5 / 4) < 1e-6);
+    assert_true(isnan(mh_timeline_mean(&timeline, MH_SERIES_GPU, 0, MH_TIMELINE_BINS)));
+    mh_timeline_deinit(&timeline);
+}
+
+/* Memory that gives out anywhere leaves nothing behind. */
+static void test_out_of_memory(void **state)
+{
+    char path[256];
+    mh_error err;
+    static const char events[] =
+        "{\"event\":\"header\",\"t\":100,\"schema\":\"millhead-events\",\"version\":1}\n"
+        "{\"event\":\"fetch\",\"t\":1200,\"ns\":300,\"loader\":0,\"epoch\":0,\"worker\":0,\"nth\":"
+        "0}\n"
+        "{\"event\":\"wait\",\"t\":1200,\"ns\":500,\"loader\":0,\"epoch\":0,\"batch\":0,"
+        "\"worker\":0,\"nth\":0,\"samples\":4}\n"
+        "{\"event\":\"step\",\"t\":1700,\"ns\":2000,\"loader\":0,\"epoch\":0,\"batch\":0}\n"
+        "{\"event\":\"usage\",\"t\":1700,\"pid\":1,\"role\":\"main\",\"cpu\":5,\"pss\":10}\n"
+        "{\"event\":\"usage\",\"t\":2700,\"pid\":1,\"role\":\"main\",\"cpu\":9,\"pss\":10}\n";
+    tree_write(*state, "events.jsonl", events);
+    (void)snprintf(path, sizeof path, "%s/report.html", (const char *)*state);
+    uint64_t live = mh_alloc_live();
+    bool made = false;
+    for (uint64_t nth = 1; nth < 500 && !made; nth++) {
+        mh_page *page = NULL;
+        (void)mh_alloc_fail_at(nth, 1);
+        made = mh_page_new(&page, 1, &err) == MH_OK &&
+               mh_page_add(page, *state, NULL, NULL, &err) == MH_OK &&
+               mh_page_write(page, path, NULL, &err) == MH_OK;
+        (void)mh_alloc_fail_at(0, 0);
+        if (!made)
+            assert_int_equal(err.code, MH_ERR_NOMEM);
+        mh_page_free(page);
+        assert_int_equal(mh_alloc_live(), live);
+    }
+    assert_true(made);
+}
+
+/* What a page could take for markup is written by number. */
+static void test_html_escapes(void **state)
+{
+    mh_jsonout out;
+    mh_error err;
+    (void)state;
+    mh_jsonout_init(&out, NULL);
+    out.html = true;
+    mh_jsonout_string(&out, "</script>&\xe2\x80\xa8\xe2\x80\xa9\xc3\xa9\"");
+    assert_int_equal(mh_jsonout_finish(&out, &err), MH_OK);
+    assert_string_equal(out.text, "\"\\u003c/script\\u003e\\u0026\\u2028\\u2029\xc3\xa9\\\"\"");
+    mh_jsonout_deinit(&out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sums_are_exact),
+        cmocka_unit_test(test_earlier_events_move_the_bins),
+        cmocka_unit_test(test_an_outlier_is_kept),
+        cmocka_unit_test(test_lanes_are_bounded),
+        cmocka_unit_test(test_series_are_means),
+        cmocka_unit_test_setup_teardown(test_out_of_memory, make_tree, remove_tree),
+        cmocka_unit_test(test_html_escapes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
