@@ -51,7 +51,9 @@ def make(*runs: str | os.PathLike[str]) -> str:
         command = [_command(), "report", "-o", str(page), "--", *paths]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode != 0:
-            raise RuntimeError(done.stderr.strip() or f"millhead report ended with {done.returncode}")
+            raise RuntimeError(
+                done.stderr.strip() or f"millhead report ended with {done.returncode}"
+            )
         return page.read_text(encoding="utf-8")
 
 
