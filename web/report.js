@@ -173,7 +173,7 @@
     for (let worker = 0; worker < workers; worker++)
       rows.push({ name: "worker " + worker, worker, lanes: of(inside, worker), tall });
     if (!workers || of(inside, -1).length) rows.push({ name: "in the loop", lanes: of(inside, -1), tall: 24 });
-    rows.push({ name: "train", lanes: of(["train"], null), tall: 34, strong: true,
+    rows.push({ name: "train", lanes: of(["train"], null), tall: 40, strong: true,
       small: `white space ${percent(run.diagnosis.device_wait_share)}` });
     rows.push({ name: "wait", lanes: of(["wait"], null), tall: 24 });
     rows.push({ name: "epoch", lanes: of(["epoch"], null), tall: 20 });
@@ -363,7 +363,7 @@
   function jumps(lanes, go) {
     const all = ["sample", "fetch", "collate", "wait"].flatMap((kind) => lanes.filter((l) => l.kind === kind).flatMap((l) =>
       l.longest.slice(0, 2).filter((span) => span.length > 3 * (l.total / l.count))).sort((a, b) => b.length - a.length).slice(0, 2))
-      .sort((a, b) => b.length - a.length);
+      .sort((a, b) => b.length - a.length).filter((span, at, spans) => span.length > spans[0].length / 20);
     if (!all.length) return [];
     return [h("div", { class: "jumps" }, h("span", { class: "label" }, "Longest"), all.map((span) =>
       h("button", { type: "button", class: "jump", onclick: () => go(span) }, swatch(span.kind),
@@ -446,8 +446,12 @@
           s("title", {}, `${thousands(count)} waits of ${time(begin)} to ${time(end)}`)));
       }
       svg.append(s("line", { class: "base", x1: left, x2: right, y1: bottom + 0.5, y2: bottom + 0.5 }));
-      for (let t = 1e-6; t < 1e5; t *= 10) if (t >= first && t <= last)
-        svg.append(s("text", { x: x(t), y: bottom + 20, "text-anchor": "middle" }, time(t)));
+      const decades = Math.log10(last / first), room = (right - left) / decades;
+      const steps = decades < 2.5 && room > 130 ? [1, 2, 5] : decades < 4 && room > 90 ? [1, 3] : [1];
+      for (let t = 1e-6; t < 1e5; t *= 10) for (const step of steps)
+        if (t * step >= first && t * step <= last)
+          svg.append(s("line", { class: "base", x1: x(t * step), x2: x(t * step), y1: bottom, y2: bottom + 4 }),
+            s("text", { x: x(t * step), y: bottom + 20, "text-anchor": "middle" }, time(t * step)));
       [["median", w.p50], ["p99", w.p99], ["max", w.max]].forEach(([name, t], at) => {
         const place = x(t), y = 14 + 18 * (2 - at), end = place > width * 0.6;
         svg.append(s("line", { class: "mark", x1: place, x2: place, y1: y + 5, y2: bottom }),
@@ -528,8 +532,8 @@
   function comparedCard() {
     const configs = data.compared.configs;
     if (configs.length < 2) return null;
-    const metrics = [["Samples per second", "samples_per_s", "samples_per_s_std", amount, "more is better"],
-      ["Total time", "total_s", "total_std_s", time, "less is better"], ["Mean wait", "wait_mean_s", null, time, "less is better"]];
+    const metrics = [["Samples/s", "samples_per_s", "samples_per_s_std", amount, "more is better"],
+      ["Total", "total_s", "total_std_s", time, "less is better"], ["Mean wait", "wait_mean_s", null, time, "less is better"]];
     const section = card("Configurations", `Error bars: one standard deviation over ${data.compared.error_bars}`);
     const chosen = data.compared.recommended;
     const tabs = h("div", { class: "tabs", role: "group", "aria-label": "What is compared" });

@@ -110,12 +110,6 @@ static int64_t units(const drawing *d, uint64_t t)
     return (int64_t)((t - d->timeline->first) / d->unit);
 }
 
-static bool of_loop(const mh_lane *lane)
-{
-    mh_lane_kind kind = mh_lane_kind_of(lane);
-    return kind != MH_LANE_FETCH && kind != MH_LANE_SAMPLE && kind != MH_LANE_COLLATE;
-}
-
 /* Begin (from the one before), length, what it is about, of every span before `until`. */
 static void put_spans(mh_jsonout *out, const drawing *d, const mh_spans *spans, uint32_t lane)
 {
@@ -183,7 +177,7 @@ static void put_bins(mh_jsonout *out, const drawing *d, const mh_lane *lane)
 static void put_lane(mh_jsonout *out, const drawing *d, size_t number)
 {
     const mh_lane *lane = mh_timeline_lane(d->timeline, number);
-    const mh_spans *spans = of_loop(lane) ? &d->timeline->loop : &d->timeline->work;
+    const mh_spans *spans = mh_lane_spans(d->timeline, lane);
     if (!mh_lane_drawn(d->chapter, lane))
         return;
     mh_jsonout_object(out);

@@ -76,23 +76,55 @@ static void time_axis(const frame *f, bool grid)
 
 /* --- lanes --- */
 
+#define SPANS_FEW 3000
+#define MERGED ((size_t)2) /* bins drawn as one, still less than a pixel wide */
+
 /* Covered, in eighths: neighbours of equal shade become one shape. */
-static int shade(const mh_timeline *timeline, const mh_bin *bin)
+static int shade(const mh_timeline *timeline, const mh_bin *bins)
 {
-    double covered = bin->covered / (double)timeline->width;
-    if (!bin->count && !(bin->covered > 0))
+    double sum = 0;
+    uint64_t count = 0;
+    for (size_t at = 0; at < MERGED; at++) {
+        sum += bins[at].covered;
+        count += bins[at].count;
+    }
+    double covered = sum / ((double)timeline->width * (double)MERGED);
+    if (!count && !(sum > 0))
         return 0;
     return covered >= 1 ? 8 : 1 + (int)(covered * 8) - (covered * 8 >= 8);
 }
 
-static void draw_lane(const frame *f, const mh_lane *lane, double y, double height,
+static void draw_span(const frame *f, const mh_span *span, double y, double height,
+                      const char *colour, double least)
+{
+    double from = frame_x(f, (double)span->begin),
+           to = frame_x(f, (double)(span->begin + span->ns));
+    mh_svg_rect(f->svg, from, y, to - from > least ? to - from : least, height, colour, 1);
+}
+
+/* One by one, where all are known and they are few. False: they are not. */
+static bool draw_spans(const frame *f, const mh_lane *lane, double y, double height,
+                       const char *colour)
+{
+    const mh_timeline *timeline = &f->chapter->timeline;
+    const mh_spans *spans = mh_lane_spans(timeline, lane);
+    uint32_t number = (uint32_t)mh_records_number(&timeline->lanes, lane);
+    if (spans->until != UINT64_MAX || spans->count > SPANS_FEW)
+        return false;
+    for (size_t at = 0; at < spans->count; at++)
+        if (spans->items[at].lane == number)
+            draw_span(f, &spans->items[at], y, height, colour, 0.3);
+    return true;
+}
+
+static void draw_bins(const frame *f, const mh_lane *lane, double y, double height,
                       const char *colour)
 {
     const mh_timeline *timeline = &f->chapter->timeline;
     size_t next;
     for (size_t at = 0; at < MH_TIMELINE_BINS; at = next) {
         int dark = shade(timeline, &lane->bins[at]);
-        for (next = at + 1; next < MH_TIMELINE_BINS; next++)
+        for (next = at + MERGED; next < MH_TIMELINE_BINS; next += MERGED)
             if (shade(timeline, &lane->bins[next]) != dark)
                 break;
         if (!dark)
@@ -103,13 +135,16 @@ static void draw_lane(const frame *f, const mh_lane *lane, double y, double heig
         to = to > f->x + f->width ? f->x + f->width : to;
         mh_svg_rect(f->svg, from, y, to - from > 0.3 ? to - from : 0.3, height, colour, dark / 8.0);
     }
-    for (size_t at = 0; at < lane->longest_count; at++) { /* never thinner than can be seen */
-        const mh_span *span = &lane->longest[at];
-        double wide =
-            frame_x(f, (double)(span->begin + span->ns)) - frame_x(f, (double)span->begin);
-        if (wide < 1.2 && (double)span->ns * (double)lane->count > 10 * (double)lane->total)
-            mh_svg_rect(f->svg, frame_x(f, (double)span->begin), y, 1.2, height, colour, 1);
-    }
+}
+
+static void draw_lane(const frame *f, const mh_lane *lane, double y, double height,
+                      const char *colour)
+{
+    if (!draw_spans(f, lane, y, height, colour))
+        draw_bins(f, lane, y, height, colour);
+    for (size_t at = 0; at < lane->longest_count; at++) /* never thinner than can be seen */
+        if ((double)lane->longest[at].ns * (double)lane->count > 10 * (double)lane->total)
+            draw_span(f, &lane->longest[at], y, height, colour, 1.2);
 }
 
 /* Every lane of the kind; of one worker, or of all (-2). */

@@ -173,6 +173,16 @@ static int spans_keep(mh_spans *spans, const mh_span *span)
     return 1;
 }
 
+static bool of_worker(mh_lane_kind kind)
+{
+    return kind == MH_LANE_FETCH || kind == MH_LANE_SAMPLE || kind == MH_LANE_COLLATE;
+}
+
+const mh_spans *mh_lane_spans(const mh_timeline *timeline, const mh_lane *lane)
+{
+    return of_worker(mh_lane_kind_of(lane)) ? &timeline->work : &timeline->loop;
+}
+
 int mh_timeline_add(mh_timeline *timeline, uint32_t loader, mh_lane_kind kind, int64_t worker,
                     uint64_t begin, uint64_t ns, int64_t about)
 {
@@ -196,9 +206,7 @@ int mh_timeline_add(mh_timeline *timeline, uint32_t loader, mh_lane_kind kind, i
     lane_cover(timeline, lane, begin, ns);
     mh_span span = {begin, ns, about, (uint32_t)mh_records_number(&timeline->lanes, lane)};
     lane_longest(lane, &span);
-    bool of_loop = kind == MH_LANE_WAIT || kind == MH_LANE_TRAIN || kind == MH_LANE_TRANSFER ||
-                   kind == MH_LANE_SETUP || kind == MH_LANE_EPOCH;
-    return spans_keep(of_loop ? &timeline->loop : &timeline->work, &span);
+    return spans_keep(of_worker(kind) ? &timeline->work : &timeline->loop, &span);
 }
 
 /* --- series --- */

@@ -111,6 +111,9 @@ MH_MUST_CHECK int mh_timeline_weigh(mh_timeline *timeline, mh_series series, uin
 /* The mean of a series over the bins [bin, bin + many), as far as it was seen; NAN: not at all. */
 double mh_timeline_mean(const mh_timeline *timeline, mh_series series, size_t bin, size_t many);
 
+/* Where the single spans of a lane are: among the workers', or the loop's. */
+const mh_spans *mh_lane_spans(const mh_timeline *timeline, const mh_lane *lane);
+
 static inline mh_lane *mh_timeline_lane(const mh_timeline *timeline, size_t number)
 {
     return mh_records_at(&timeline->lanes, number);
