@@ -57,7 +57,7 @@
   }
   const thousands = (value) => Math.round(value).toLocaleString("en-US").replace(/,/g, "\u2009");
   const short = (value) => (value >= 1e6 ? digits(value / 1e6) + "M" : value >= 1e5 ? digits(value / 1e3) + "k" : thousands(value));
-  const amount = (value) => (value >= 1e4 ? thousands(value) : digits(value, 4));
+  const amount = (value) => (value >= 1e3 ? thousands(value) : digits(value));
   function time(seconds) {
     if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return "\u2013";
     if (seconds === 0) return "0 s";
@@ -234,7 +234,7 @@
     const mean = lane.total / lane.count;
     for (const span of lane.longest) {
       const left = x(span.begin), right = x(span.begin + span.length);
-      if (span.length < 10 * mean || right < 0 || left > view.width) continue;
+      if (!span.length || span.length < 10 * mean || right < 0 || left > view.width) continue;
       c.fillRect(left, y, Math.max(right - left, 2), tall);
       if (right - left > 40 || tall < 12) continue;
       const middle = (left + right) / 2;
@@ -596,6 +596,7 @@
     if (run.argv && run.argv.length) given.push(["command", run.argv.join(" ")]);
     const environment = flat(run.environment, "", []);
     const all = [...loader, ...given], half = Math.ceil(all.length / 2);
+    if (!all.length && !environment.length) return null;
     if (!environment.length)
       return card("Parameters", "", h("div", { class: "two" }, pairs(all.slice(0, half)), pairs(all.slice(half))));
     return h("div", { class: "two" }, card("Parameters", "", pairs(all)), card("Environment", "", pairs(environment)));

@@ -85,7 +85,7 @@ contains "$out" '"workers_per_gpu": '
 bad
 contains "$err" "plan"
 bad harvest
-contains "$err" "known verbs: bench, doctor, export, plan, run"
+contains "$err" "known verbs: bench, doctor, export, plan"
 bad --wrong
 bad -x
 bad plan

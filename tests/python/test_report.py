@@ -6,6 +6,7 @@ import html.parser
 import json
 import os
 import subprocess
+import sys
 import sysconfig
 import time
 from collections.abc import Iterator
@@ -153,6 +154,40 @@ def test_the_timeline_holds_every_event_in_its_place(run: Path) -> None:
             assert drawn_length == pytest.approx(length_s, abs=2e-7)
 
 
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with more events than a page holds, and one fetch of 5 s in its middle."""
+    directory = tmp_path_factory.mktemp("long") / "run"
+    generator = Path(__file__).resolve().parents[2] / "bench/manyevents.py"
+    command = [sys.executable, str(generator), str(directory), "--events", "800000"]
+    assert procs.run(command, seconds=60).returncode == 0
+    return directory
+
+
+def test_a_long_run_is_drawn_in_part_and_counted_in_full(long_run: Path) -> None:
+    page = millhead.report.make(long_run)
+    assert len(page) < 20e6
+    (told,) = _parsed(page)[0]["runs"]
+    timeline = told["timeline"]
+    unit, width = timeline["unit_s"], timeline["bin"] * timeline["unit_s"]
+    stages = {stage["name"]: stage for stage in told["stages"]}
+    fetches = [lane for lane in timeline["lanes"] if lane["kind"] == "fetch"]
+    assert timeline["work_until"] is not None
+    assert stages["fetch"]["count"] == sum(lane["count"] for lane in fetches) == 200_000
+    total = sum(lane["total_s"] for lane in fetches)
+    assert stages["fetch"]["total_s"] == pytest.approx(total, rel=1e-9)
+    assert stages["fetch"]["max_s"] == 5.0
+    counted, covered = 0, 0.0
+    for lane in fetches:
+        bins = [int(text) for text in lane["bins"].split()]
+        counted += sum(bins[3::4])
+        covered += sum(bins[1::4]) / 1000 * width
+    assert counted == 200_000
+    assert covered == pytest.approx(total, rel=0.01)  # in thousandths of a bin
+    longest = [[int(text) * unit for text in lane["longest"].split()] for lane in fetches]
+    assert max(length for one in longest for length in one[1::3]) == pytest.approx(5.0)
+
+
 def test_names_with_markup_stay_text_and_nothing_is_asked_for(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     data, parser = _parsed(text)
@@ -269,6 +304,34 @@ def test_wheel_drag_and_keys_move_the_timeline(browser: chromium.Browser, page: 
         browser.call("Input.dispatchKeyEvent", type="keyUp", key=key)
         assert follows(before, _view(browser)), key
     assert browser.complaints() == []
+
+
+@needs_chromium
+def test_one_outlier_is_seen_at_every_zoom(
+    browser: chromium.Browser, long_run: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "long.html"
+    _millhead("report", str(long_run), "-o", str(path))
+    browser.look(1400, 900)
+    browser.open(path.as_uri())
+    assert browser.complaints() == []
+    # where it is, from the page's data, and how much the row of its wait differs there from beside
+    differs = """(share) => new Promise((done) => {
+        const canvas = document.querySelector("canvas"), { show, rows, view } = canvas.millhead;
+        const row = rows.find((one) => one.name === "wait"), span = row.lanes[0].longest[0];
+        const whole = 210, wide = whole * share, middle = span.begin + span.length / 2;
+        show(middle - wide / 2, middle + wide / 2);
+        requestAnimationFrame(() => requestAnimationFrame(() => {
+            const v = view(), c = canvas.getContext("2d");
+            const pixel = (t) => c.getImageData(Math.floor((t - v.from) / (v.to - v.from) * v.width), row.top + row.tall / 2, 1, 1).data;
+            const here = pixel(middle), beside = pixel(span.begin + span.length + wide / 4);
+            done([span.length, Math.hypot(...[0, 1, 2].map((at) => here[at] - beside[at]))]);
+        }));
+    })"""
+    for share in (1, 0.3, 0.1):
+        length, difference = browser.evaluate(f"({differs})({share})")
+        assert length == pytest.approx(5.0, abs=0.1)
+        assert difference > 60, share
 
 
 @needs_chromium
