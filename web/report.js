@@ -122,7 +122,7 @@
   function facts(run) {
     const d = run.diagnosis, config = data.compared.configs.find((one) => one.name === run.name) || {};
     const items = [
-      ["samples per second", config.samples_per_s ? amount(config.samples_per_s) : "\u2013"],
+      ["samples/s", config.samples_per_s ? amount(config.samples_per_s) : "\u2013"],
       ["run", time(d.run_s)], ["set-up", time(d.setup_s)],
       ["batches", thousands(d.batches), d.epochs > 1 ? ` in ${d.epochs} epochs` : ""],
       ["mean wait", time(d.wait_s.mean)], ["longest wait", time(d.wait_s.max)],
@@ -266,7 +266,7 @@
       let top = row.top, tall = row.tall;
       const alone = lane.kind === "sample" && !row.lanes.some((l) => l.kind === "fetch");
       if (lane.kind === "sample" && !alone) { // a strip below the batch it is of, once there is room
-        if (lane.count && (lane.total / lane.count) * (view.width / (view.to - view.from)) < 2) continue;
+        if (lane.usual * (view.width / (view.to - view.from)) < 2) continue;
         tall = Math.round(row.tall * 0.3); top += row.tall - tall;
       }
       if (lane.kind === "transfer") tall = Math.max(Math.round(row.tall * 0.36), 3);
@@ -277,6 +277,8 @@
   function timelineCard(run) {
     const timeline = run.timeline, whole = timeline.length * timeline.unit_s || 1;
     const lanes = timeline.lanes.map((raw) => laneOf(timeline, raw));
+    const samples = lanes.filter((lane) => lane.kind === "sample"), sum = (key) => samples.reduce((all, one) => all + one[key], 0);
+    for (const lane of samples) lane.usual = sum("total") / sum("count");
     const { rows, height } = rowsOf(run, lanes);
     const canvas = h("canvas", { tabindex: "0", role: "application", "aria-roledescription": "timeline",
       "aria-label": `Timeline of ${run.name}, ${time(whole)}. Arrow keys move, plus and minus zoom, 0 shows all.` });

@@ -6,8 +6,10 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "report/gather.h"
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define NS_PER_S 1e9
@@ -230,6 +232,14 @@ static void chapter_rate(mh_chapter *chapter, const mh_facts *facts)
 
 /* --- reading --- */
 
+/* A log without its beginning names processes; that the only one is the loop itself shows in the
+ * end. Lanes are not looked up any more then. */
+static void lanes_to_loop(mh_timeline *timeline)
+{
+    for (size_t at = 0; at < timeline->lanes.count; at++)
+        mh_timeline_lane(timeline, at)->key.worker = -1;
+}
+
 static mh_status chapter_fill(mh_chapter *chapter, mh_gather *gather, mh_run *run, mh_error *err)
 {
     const mh_facts *facts = &run->facts;
@@ -240,6 +250,8 @@ static mh_status chapter_fill(mh_chapter *chapter, mh_gather *gather, mh_run *ru
     chapter->events = run->events;
     chapter->setup_s = run->setup_s;
     chapter->loader = run->loader;
+    if (facts->workers == 0)
+        lanes_to_loop(&chapter->timeline);
     MH_TRY(chapter_stages(chapter, gather, facts, err));
     chapter_waits(chapter, run->sorted_waits, run->waits.count);
     chapter_rate(chapter, facts);
@@ -253,8 +265,9 @@ static mh_status chapter_fill(mh_chapter *chapter, mh_gather *gather, mh_run *ru
 /* The last part of the path that says something: "runs/a/events.jsonl" is a. */
 static void name_of(char *name, const char *path)
 {
-    char text[4096];
-    (void)snprintf(text, sizeof text, "%s", path);
+    char text[PATH_MAX];
+    if (!realpath(path, text)) /* "." is no name */
+        (void)snprintf(text, sizeof text, "%s", path);
     for (;;) {
         char *slash = strrchr(text, '/');
         const char *last = slash ? slash + 1 : text;
