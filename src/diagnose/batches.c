@@ -330,7 +330,8 @@ static int costs_take(mh_batches *batches, mh_run *run)
         good = good && mh_run_tell(run, wait->t, &wait->cost);
         memmove(waits->items + at * sizeof wait->cost, &wait->cost, sizeof wait->cost);
     }
-    run->batches = (mh_batch_cost *)(void *)waits->items;
+    void *shrunk = mh_realloc(waits->items, count, sizeof(mh_batch_cost)); /* NULL: left as it is */
+    run->batches = shrunk ? shrunk : (mh_batch_cost *)(void *)waits->items;
     run->facts.batches = run->batches;
     run->facts.batch_count = count;
     waits->items = NULL;
