@@ -305,7 +305,7 @@ static void trace_earth(trace *t, const mh_log_event *event)
 static void trace_ours(trace *t, const mh_log_event *event)
 {
     static const char *const names[MH_LOG_KINDS] = {
-#define X(kind, name) [kind] = name,
+#define X(kind, name) [kind] = (name),
         MH_LOG_KIND_LIST(X)
 #undef X
     };

@@ -390,7 +390,7 @@ mh_status mh_log_read_file(const char *path, mh_log_fn event, void *argument,
     char *buffer = mh_calloc(READ_BYTES, 1);
     mh_status status = buffer ? mh_log_open(&log, event, argument, err)
                               : mh_fail(err, MH_ERR_NOMEM, "no memory to read %s", path);
-    if (status == MH_OK) {
+    if (status == MH_OK && log) {
         status = file_feed(log, fd, buffer, progress, progress_argument, err);
         if (status != MH_OK && err)
             mh_error_prefix(err, "%s", path);

@@ -405,7 +405,8 @@ static void picture_waits(mh_svg *svg, const mh_chapter *chapter)
                         colours[MH_LANE_WAIT], 1);
     }
     mh_svg_line(svg, 70, 300, 770, 300, FAINT, 1);
-    for (double t = 1e-6; t < 1e4; t *= 10) {
+    for (int power = -6; power < 4; power++) {
+        double t = pow(10, power);
         double place = log_place(t, first, last);
         if (place < 0 || place > 1)
             continue;
