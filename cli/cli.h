@@ -5,6 +5,7 @@
 #define MILLHEAD_CLI_H
 
 #include <millhead/millhead.h>
+#include <stdbool.h>
 
 /* Exit codes. */
 enum {
@@ -24,6 +25,21 @@ int mh_cli_bad_option(int answer, char *const *argv, const char *where, const ch
 
 /* A whole number from `least` to MH_PLAN_MOST; MH_CLI_OK, or MH_CLI_USAGE with the reason said. */
 int mh_cli_number(int *out, const char *text, int least, const char *option, const char *where);
+
+/* Likewise for bytes ("4096", "512MB", "1.5GiB"; GB is 10^9) and for seconds above 0. */
+int mh_cli_size(uint64_t *out, const char *text, const char *option, const char *where);
+int mh_cli_seconds(double *out, const char *text, const char *option, const char *where);
+
+/* Likewise for "64x64": up to `most` sizes into out[], how many into *count. */
+int mh_cli_shape(uint64_t *out, size_t most, size_t *count, const char *text, const char *option,
+                 const char *where);
+
+/* "4.1 kB" for people; returns `out`. */
+#define MH_CLI_BYTES 16
+const char *mh_cli_bytes(char out[MH_CLI_BYTES], uint64_t bytes);
+
+/* A JSON string: paths and messages may hold anything. */
+void mh_cli_print_quoted(const char *text);
 
 /* `millhead plan`; argv[0] is the verb. Returns the exit code. */
 int mh_cmd_plan(int argc, char **argv);

@@ -1,153 +1,83 @@
-/* cmd_plan.c - millhead plan: how many workers, before anything runs
+/* cmd_plan.c - millhead plan: picks the subject
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "cli.h"
+#include "plan.h"
 
-#include <dirent.h>
-#include <getopt.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#define SEE_HELP "see millhead plan --help"
+typedef struct plan_subject {
+    const char *name;
+    const char *usage;
+    const char *summary;
+    int (*run)(int argc, char **argv);
+} plan_subject;
 
-typedef struct plan_request {
-    mh_plan_cpus_options options;
-    bool gpus_given;
-    bool json;
-    bool help;
-    const char *subject;
-} plan_request;
+/* The one list of subjects: it drives --help and the hint after an unknown one. */
+static const plan_subject subjects[] = {
+    {"cpus", "[--cpus N] [--gpus G] [--ranks R]", "loader workers for these CPUs and GPUs",
+     mh_plan_cmd_cpus},
+    {"chunks", "--sample SHAPE [--chunk SHAPES] [--itemsize N]",
+     "chunks and bytes a sample takes from a chunked array", mh_plan_cmd_chunks},
+};
+
+#define SUBJECT_COUNT (sizeof subjects / sizeof *subjects)
 
 static void print_help(void)
 {
-    (void)printf(
-        "usage: millhead plan cpus [--cpus N] [--gpus G] [--ranks R] [--json]\n"
-        "\n"
-        "Splits the CPUs of a machine between training processes and loader workers.\n"
-        "Two CPUs are kept for each GPU where there are four or more, else one; with more\n"
-        "ranks than GPUs they are kept for each rank. The rest is for workers.\n"
-        "\n"
-        "options:\n"
-        "  --cpus N   CPUs (default: those this process may use)\n"
-        "  --gpus G   GPUs; 0 counts as one consumer (default: those of this machine)\n"
-        "  --ranks R  training processes on the machine (default: one per GPU)\n"
-        "  --json     one JSON object: cpus, gpus, ranks, reserved, workers_per_gpu,\n"
-        "             total\n"
-        "  --help     this text\n");
+    (void)printf("usage: millhead plan SUBJECT [OPTIONS] [--json]\n"
+                 "\n"
+                 "Answers \"how many?\" before anything runs.\n"
+                 "\n"
+                 "subjects:\n");
+    for (size_t at = 0; at < SUBJECT_COUNT; at++)
+        (void)printf("  %s %s\n      %s\n", subjects[at].name, subjects[at].usage,
+                     subjects[at].summary);
+    (void)printf("\n"
+                 "options:\n"
+                 "  --json  one JSON object\n"
+                 "  --help  this text; millhead plan SUBJECT --help for a subject's own\n");
 }
 
-/* The GPUs of this machine: device nodes nvidia0, nvidia1, ... and not nvidiactl or nvidia-uvm.
- * No library is loaded and no context is made. */
-static int count_gpus(void)
+/* "known: a, b; see millhead plan --help". */
+static const char *subject_hint(void)
 {
-    int count = 0;
-    DIR *directory = opendir("/dev");
-    if (!directory)
-        return 0;
-    for (struct dirent *entry; (entry = readdir(directory));) {
-        const char *name = entry->d_name;
-        size_t prefix = strlen("nvidia");
-        if (strncmp(name, "nvidia", prefix) == 0 && name[prefix] &&
-            strspn(name + prefix, "0123456789") == strlen(name + prefix))
-            count++;
-    }
-    (void)closedir(directory);
-    return count;
+    static char hint[128];
+    size_t used = (size_t)snprintf(hint, sizeof hint, "known:");
+    for (size_t at = 0; at < SUBJECT_COUNT && used < sizeof hint; at++)
+        used += (size_t)snprintf(hint + used, sizeof hint - used, "%s %s", at ? "," : "",
+                                 subjects[at].name);
+    if (used < sizeof hint)
+        (void)snprintf(hint + used, sizeof hint - used, "; see millhead plan --help");
+    return hint;
 }
 
-static int parse(plan_request *request, int argc, char **argv)
+/* Options may come before the subject: its place is the first argument that is one's name. */
+static const plan_subject *find_subject(int argc, char **argv, int *place)
 {
-    enum { CPUS = 256, GPUS, RANKS, JSON, HELP };
-    static const struct option options[] = {
-        {"cpus", required_argument, NULL, CPUS},   {"gpus", required_argument, NULL, GPUS},
-        {"ranks", required_argument, NULL, RANKS}, {"json", no_argument, NULL, JSON},
-        {"help", no_argument, NULL, HELP},         {0},
-    };
-    int answer, bad = MH_CLI_OK;
-    while (!bad && (answer = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-        switch (answer) {
-        case CPUS:
-            bad = mh_cli_number(&request->options.cpus, optarg, 1, "--cpus", "plan");
-            break;
-        case GPUS:
-            bad = mh_cli_number(&request->options.gpus, optarg, 0, "--gpus", "plan");
-            request->gpus_given = true;
-            break;
-        case RANKS:
-            bad = mh_cli_number(&request->options.ranks, optarg, 1, "--ranks", "plan");
-            break;
-        case JSON:
-            request->json = true;
-            break;
-        case HELP:
-        case 'h':
-            request->help = true;
-            return MH_CLI_OK;
-        default:
-            return mh_cli_bad_option(answer, argv, "plan", SEE_HELP);
-        }
-    }
-    if (bad)
-        return bad;
-    if (argc - optind > 1)
-        return mh_cli_fail(MH_CLI_USAGE, "plan", SEE_HELP, "unexpected argument '%s'",
-                           argv[optind + 1]);
-    request->subject = argv[optind];
-    return MH_CLI_OK;
-}
-
-static void print_json(const mh_plan_cpus *plan)
-{
-    (void)printf("{\"cpus\": %d, \"gpus\": %d, \"ranks\": %d, \"reserved\": %d, "
-                 "\"workers_per_gpu\": %d, \"total\": %d}\n",
-                 plan->cpus, plan->gpus, plan->ranks, plan->reserved, plan->workers_per_gpu,
-                 plan->total);
-}
-
-static void print_table(const mh_plan_cpus *plan)
-{
-    (void)printf("CPUs                %6d\n"
-                 "GPUs                %6d\n"
-                 "training processes  %6d\n"
-                 "CPUs reserved       %6d\n"
-                 "workers per GPU     %6d\n"
-                 "workers in total    %6d\n"
-                 "\n",
-                 plan->cpus, plan->gpus, plan->ranks, plan->reserved, plan->workers_per_gpu,
-                 plan->total);
-    int each = plan->total / plan->ranks;
-    if (plan->ranks == 1)
-        (void)printf("Give the training process num_workers=%d.\n", each);
-    else
-        (void)printf("Give each of the %d training processes num_workers=%d.\n", plan->ranks, each);
+    for (*place = 1; *place < argc; ++*place)
+        for (size_t at = 0; at < SUBJECT_COUNT; at++)
+            if (strcmp(argv[*place], subjects[at].name) == 0)
+                return &subjects[at];
+    return NULL;
 }
 
 int mh_cmd_plan(int argc, char **argv)
 {
-    plan_request request = {0};
-    mh_plan_cpus plan;
-    mh_error err;
-    mh_plan_cpus_options_init(&request.options);
-    int bad = parse(&request, argc, argv);
-    if (bad)
-        return bad;
-    if (request.help) {
-        print_help();
-        return MH_CLI_OK;
+    int place;
+    const plan_subject *subject = find_subject(argc, argv, &place);
+    if (subject) {
+        char *name = argv[place];
+        memmove(argv + 2, argv + 1, (size_t)(place - 1) * sizeof *argv);
+        argv[1] = name;
+        return subject->run(argc - 1, argv + 1);
     }
-    if (!request.subject)
-        return mh_cli_fail(MH_CLI_USAGE, "plan", "say millhead plan cpus", "nothing to plan");
-    if (strcmp(request.subject, "cpus") != 0)
-        return mh_cli_fail(MH_CLI_USAGE, "plan", "known: cpus; " SEE_HELP, "unknown subject '%s'",
-                           request.subject);
-    if (!request.gpus_given)
-        request.options.gpus = count_gpus();
-    if (mh_plan_cpus_make(&plan, &request.options, &err) != MH_OK)
-        return mh_cli_fail(MH_CLI_USAGE, "plan cpus", SEE_HELP, "%s", err.message);
-    if (request.json)
-        print_json(&plan);
-    else
-        print_table(&plan);
-    return MH_CLI_OK;
+    for (int at = 1; at < argc; at++)
+        if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0) {
+            print_help();
+            return MH_CLI_OK;
+        }
+    if (argc > 1 && *argv[1] != '-')
+        return mh_cli_fail(MH_CLI_USAGE, "plan", subject_hint(), "unknown subject '%s'", argv[1]);
+    return mh_cli_fail(MH_CLI_USAGE, "plan", subject_hint(), "nothing to plan");
 }

@@ -8,31 +8,15 @@
 
 static const char *const states[] = {"pass", "warn", "fail"};
 
-/* A JSON string. What is found names paths and variables, which may hold anything. */
-static void print_quoted(const char *text)
-{
-    (void)putchar('"');
-    for (; *text; text++) {
-        unsigned char byte = (unsigned char)*text;
-        if (byte == '"' || byte == '\\')
-            (void)printf("\\%c", byte);
-        else if (byte < 0x20 || byte == 0x7f)
-            (void)printf("\\u%04x", byte);
-        else
-            (void)putchar(byte);
-    }
-    (void)putchar('"');
-}
-
 static void print_json(const mh_check *checks, size_t count)
 {
     (void)printf("[");
     for (size_t at = 0; at < count; at++) {
         (void)printf("%s{\"item\": \"%s\", \"state\": \"%s\", \"found\": ", at ? ", " : "",
                      checks[at].item, states[checks[at].state]);
-        print_quoted(checks[at].found);
+        mh_cli_print_quoted(checks[at].found);
         (void)printf(", \"todo\": ");
-        print_quoted(checks[at].todo);
+        mh_cli_print_quoted(checks[at].todo);
         (void)printf("}");
     }
     (void)printf("]\n");

@@ -45,6 +45,25 @@ MH_API MH_MUST_CHECK mh_status mh_plan_cpus_make(mh_plan_cpus *out,
                                                  const mh_plan_cpus_options *options,
                                                  mh_error *err);
 
+/* --- chunks: what a sample takes from a chunked array --- */
+
+#define MH_PLAN_DIMENSIONS 32
+
+/* A sample that lies well and one that lies badly: on as few chunks as can be, and on as many. */
+typedef struct mh_plan_chunks {
+    uint64_t min_chunks, max_chunks;
+    uint64_t min_bytes, max_bytes; /* of whole chunks, as they are read and decoded */
+} mh_plan_chunks;
+
+/* A sample of sample[0] x sample[1] x ... items that may begin anywhere in an array of chunks of
+ * chunk[0] x chunk[1] x ...: along a dimension it touches ceil(s/c) chunks at least and
+ * ceil((s-1)/c) + 1 at most; bytes are those of whole chunks. *out is untouched on failure. Any
+ * thread. Errors: MH_ERR_INVALID for NULL, no dimension or more than MH_PLAN_DIMENSIONS, a size of
+ * 0, and numbers that do not fit 64 bits; the message names which. */
+MH_API MH_MUST_CHECK mh_status mh_plan_chunks_make(mh_plan_chunks *out, const uint64_t *sample,
+                                                   const uint64_t *chunk, size_t dimensions,
+                                                   uint64_t item_bytes, mh_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -82,6 +82,48 @@ good plan cpus
 good plan cpus --json
 contains "$out" '"workers_per_gpu": '
 
+# chunk min_chunks max_chunks min_bytes max_bytes of a 64x64 image with one byte a pixel
+want='{"sample": "64x64", "itemsize": 1, "sample_bytes": 4096, "rows": ['
+between=
+while read -r chunk min max least most; do
+    want="$want$between{\"chunk\": \"${chunk}x$chunk\", \"min_chunks\": $min, \"max_chunks\": $max, "
+    want="$want\"min_bytes\": $least, \"max_bytes\": $most}"
+    between=', '
+done <<'TABLE'
+8 64 81 4096 5184
+16 16 25 4096 6400
+32 4 9 4096 9216
+64 1 4 4096 16384
+128 1 4 16384 65536
+256 1 4 65536 262144
+512 1 4 262144 1048576
+1024 1 4 1048576 4194304
+TABLE
+good plan chunks --sample 64x64 --itemsize 1 --json
+[ "$out" = "$want]}" ] || fail "plan chunks: $out, expected $want]}"
+good plan chunks --sample 64x64
+contains "$out" "1048576      4194304"
+good plan --sample 24x3x128 chunks --chunk 24x1x100,7 --itemsize 4 --json
+contains "$out" '"sample_bytes": 36864'
+contains "$out" '{"chunk": "24x1x100", "min_chunks": 6, "max_chunks": 18, "min_bytes": 57600, '
+contains "$out" '"chunk": "7x7x7"'
+good plan chunks --help
+contains "$out" "--itemsize"
+
+bad plan chunks
+contains "$err" "no sample"
+bad plan chunks --sample 64x64 extra
+bad plan chunks --sample 64x64 --chunk 8x8x8
+contains "$err" "has 3 dimensions, the sample has 2"
+for shape in 0x64 64x x64 '' 64y64 -1 ' 64' 99999999999999999999 64xx64; do
+    bad plan chunks --sample "$shape"
+    bad plan chunks --sample 64x64 --chunk "$shape"
+done
+bad plan chunks --sample 64x64 --chunk 8x8,
+bad plan chunks --sample 64x64 --itemsize 0
+bad plan chunks --sample 9999999999999x9999999999999
+contains "$err" "does not fit 64 bits"
+
 bad
 contains "$err" "plan"
 bad harvest
