@@ -17,6 +17,8 @@ typedef struct plan_subject {
 static const plan_subject subjects[] = {
     {"cpus", "[--cpus N] [--gpus G] [--ranks R]", "loader workers for these CPUs and GPUs",
      mh_plan_cmd_cpus},
+    {"memory", "--batch-bytes SIZE [--workers N] [--prefetch P] [--ranks R]",
+     "memory that prefetched batches take, against what there is", mh_plan_cmd_memory},
     {"chunks", "--sample SHAPE [--chunk SHAPES] [--itemsize N]",
      "chunks and bytes a sample takes from a chunked array", mh_plan_cmd_chunks},
 };

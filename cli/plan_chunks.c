@@ -1,15 +1,14 @@
 /* plan_chunks.c - millhead plan chunks: what a sample takes from a chunked array
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "options.h"
 #include "plan.h"
 
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #define WHERE "plan chunks"
-#define SEE_HELP "see millhead plan chunks --help"
 
 enum { MOST_ROWS = 64, SHAPE_TEXT = 256 };
 
@@ -21,7 +20,7 @@ typedef struct chunk_row {
 
 typedef struct chunks_request {
     uint64_t sample[MH_PLAN_DIMENSIONS];
-    size_t dimensions; /* 0: no sample given */
+    size_t dimensions;
     uint64_t item_bytes;
     const char *chunks; /* as given, or NULL */
     bool json;
@@ -54,47 +53,21 @@ static void print_help(void)
 
 static int parse(chunks_request *request, int argc, char **argv)
 {
-    enum { SAMPLE = 256, CHUNK, ITEMSIZE, JSON, HELP };
-    static const struct option options[] = {
-        {"sample", required_argument, NULL, SAMPLE},
-        {"chunk", required_argument, NULL, CHUNK},
-        {"itemsize", required_argument, NULL, ITEMSIZE},
-        {"json", no_argument, NULL, JSON},
-        {"help", no_argument, NULL, HELP},
-        {0},
+    int item = 1;
+    const char *sample = NULL;
+    const mh_cli_option table[] = {
+        {"--sample", MH_CLI_TEXT, &sample, 0},      {"--chunk", MH_CLI_TEXT, &request->chunks, 0},
+        {"--itemsize", MH_CLI_COUNT, &item, 1},     {"--json", MH_CLI_FLAG, &request->json, 0},
+        {"--help", MH_CLI_FLAG, &request->help, 0},
     };
-    int answer, item = 1, bad = MH_CLI_OK;
-    while (!bad && (answer = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-        switch (answer) {
-        case SAMPLE:
-            bad = mh_cli_shape(request->sample, MH_PLAN_DIMENSIONS, &request->dimensions, optarg,
-                               "--sample", WHERE);
-            break;
-        case CHUNK:
-            request->chunks = optarg;
-            break;
-        case ITEMSIZE:
-            bad = mh_cli_number(&item, optarg, 1, "--itemsize", WHERE);
-            break;
-        case JSON:
-            request->json = true;
-            break;
-        case HELP:
-        case 'h':
-            request->help = true;
-            return MH_CLI_OK;
-        default:
-            return mh_cli_bad_option(answer, argv, WHERE, SEE_HELP);
-        }
-    }
-    request->item_bytes = (uint64_t)item;
-    if (bad)
+    int bad = mh_cli_read(table, sizeof table / sizeof *table, NULL, 0, argc, argv, WHERE);
+    if (bad || request->help)
         return bad;
-    if (optind < argc)
-        return mh_cli_fail(MH_CLI_USAGE, WHERE, SEE_HELP, "unexpected argument '%s'", argv[optind]);
-    if (!request->dimensions)
+    request->item_bytes = (uint64_t)item;
+    if (!sample)
         return mh_cli_fail(MH_CLI_USAGE, WHERE, "give one like --sample 64x64", "no sample given");
-    return MH_CLI_OK;
+    return mh_cli_shape(request->sample, MH_PLAN_DIMENSIONS, &request->dimensions, sample,
+                        "--sample", WHERE);
 }
 
 static void name_shape(char out[SHAPE_TEXT], const uint64_t *shape, size_t dimensions)

@@ -1,21 +1,14 @@
 /* plan_cpus.c - millhead plan cpus: how many workers for these CPUs and GPUs
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "options.h"
 #include "plan.h"
 
 #include <dirent.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
-#define SEE_HELP "see millhead plan cpus --help"
-
-typedef struct plan_request {
-    mh_plan_cpus_options options;
-    bool gpus_given;
-    bool json;
-    bool help;
-} plan_request;
+#define WHERE "plan cpus"
 
 static void print_help(void)
 {
@@ -52,46 +45,6 @@ int mh_plan_count_gpus(void)
     return count;
 }
 
-static int parse(plan_request *request, int argc, char **argv)
-{
-    enum { CPUS = 256, GPUS, RANKS, JSON, HELP };
-    static const struct option options[] = {
-        {"cpus", required_argument, NULL, CPUS},   {"gpus", required_argument, NULL, GPUS},
-        {"ranks", required_argument, NULL, RANKS}, {"json", no_argument, NULL, JSON},
-        {"help", no_argument, NULL, HELP},         {0},
-    };
-    int answer, bad = MH_CLI_OK;
-    while (!bad && (answer = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-        switch (answer) {
-        case CPUS:
-            bad = mh_cli_number(&request->options.cpus, optarg, 1, "--cpus", "plan cpus");
-            break;
-        case GPUS:
-            bad = mh_cli_number(&request->options.gpus, optarg, 0, "--gpus", "plan cpus");
-            request->gpus_given = true;
-            break;
-        case RANKS:
-            bad = mh_cli_number(&request->options.ranks, optarg, 1, "--ranks", "plan cpus");
-            break;
-        case JSON:
-            request->json = true;
-            break;
-        case HELP:
-        case 'h':
-            request->help = true;
-            return MH_CLI_OK;
-        default:
-            return mh_cli_bad_option(answer, argv, "plan cpus", SEE_HELP);
-        }
-    }
-    if (bad)
-        return bad;
-    if (optind < argc)
-        return mh_cli_fail(MH_CLI_USAGE, "plan cpus", SEE_HELP, "unexpected argument '%s'",
-                           argv[optind]);
-    return MH_CLI_OK;
-}
-
 static void print_json(const mh_plan_cpus *plan)
 {
     (void)printf("{\"cpus\": %d, \"gpus\": %d, \"ranks\": %d, \"reserved\": %d, "
@@ -120,22 +73,31 @@ static void print_table(const mh_plan_cpus *plan)
 
 int mh_plan_cmd_cpus(int argc, char **argv)
 {
-    plan_request request = {0};
+    mh_plan_cpus_options options;
     mh_plan_cpus plan;
     mh_error err;
-    mh_plan_cpus_options_init(&request.options);
-    int bad = parse(&request, argc, argv);
+    bool json = false, help = false;
+    mh_plan_cpus_options_init(&options);
+    options.gpus = -1; /* not given */
+    const mh_cli_option table[] = {
+        {"--cpus", MH_CLI_COUNT, &options.cpus, 1},
+        {"--gpus", MH_CLI_COUNT, &options.gpus, 0},
+        {"--ranks", MH_CLI_COUNT, &options.ranks, 1},
+        {"--json", MH_CLI_FLAG, &json, 0},
+        {"--help", MH_CLI_FLAG, &help, 0},
+    };
+    int bad = mh_cli_read(table, sizeof table / sizeof *table, NULL, 0, argc, argv, WHERE);
     if (bad)
         return bad;
-    if (request.help) {
+    if (help) {
         print_help();
         return MH_CLI_OK;
     }
-    if (!request.gpus_given)
-        request.options.gpus = mh_plan_count_gpus();
-    if (mh_plan_cpus_make(&plan, &request.options, &err) != MH_OK)
-        return mh_cli_fail(MH_CLI_USAGE, "plan cpus", SEE_HELP, "%s", err.message);
-    if (request.json)
+    if (options.gpus < 0)
+        options.gpus = mh_plan_count_gpus();
+    if (mh_plan_cpus_make(&plan, &options, &err) != MH_OK)
+        return mh_cli_fail(MH_CLI_USAGE, WHERE, "see millhead plan cpus --help", "%s", err.message);
+    if (json)
         print_json(&plan);
     else
         print_table(&plan);

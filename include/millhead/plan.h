@@ -64,6 +64,45 @@ MH_API MH_MUST_CHECK mh_status mh_plan_chunks_make(mh_plan_chunks *out, const ui
                                                    const uint64_t *chunk, size_t dimensions,
                                                    uint64_t item_bytes, mh_error *err);
 
+/* --- memory: what batches that wait for their turn take --- */
+
+/* No limit is known. */
+#define MH_PLAN_NO_LIMIT UINT64_MAX
+
+typedef struct mh_plan_memory_options {
+    size_t struct_size;       /* set by mh_plan_memory_options_init */
+    uint64_t batch_bytes;     /* at least 1 */
+    int workers;              /* loader workers of a rank */
+    int prefetch;             /* batches ahead for each worker, as torch's prefetch_factor */
+    int ranks;                /* training processes on the machine */
+    uint64_t available_bytes; /* 0: what there is now, of the machine and of the cgroup */
+} mh_plan_memory_options;
+
+typedef struct mh_plan_memory {
+    uint64_t batches;         /* a rank's: workers x prefetch + 3; one without workers */
+    uint64_t needed_bytes;    /* of all ranks */
+    uint64_t available_bytes; /* as given, or the smaller of the next two less a reserve of 64 MiB;
+                                 MH_PLAN_NO_LIMIT: could not be read */
+    uint64_t machine_bytes;   /* MemAvailable; MH_PLAN_NO_LIMIT: not read */
+    uint64_t cgroup_bytes;    /* what the control group leaves; MH_PLAN_NO_LIMIT: no limit */
+    int fits;                 /* needed <= available */
+    int most_prefetch;        /* the largest that fits, up to MH_PLAN_MOST; 0: none does */
+    int most_workers;         /* the most that fit at this prefetch; 0: none */
+} mh_plan_memory;
+
+/* Fills *options with defaults: one rank, prefetch 2, no worker, no batch. Any thread. */
+MH_API void mh_plan_memory_options_init(mh_plan_memory_options *options);
+
+/* What the batches of all ranks take: each rank keeps slots for workers x prefetch batches that are
+ * under way and for 3 that the loop holds. The samples that workers hold while they make a batch,
+ * and the processes themselves, come on top. *out is untouched on failure. Any thread.
+ * Errors: MH_ERR_INVALID for NULL, a struct_size of another version, numbers out of range (workers
+ * 0 to MH_PLAN_MOST, prefetch and ranks from 1), no batch_bytes, or more bytes than 64 bits hold.
+ */
+MH_API MH_MUST_CHECK mh_status mh_plan_memory_make(mh_plan_memory *out,
+                                                   const mh_plan_memory_options *options,
+                                                   mh_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -44,6 +44,8 @@ void mh_memory_room_read(mh_memory_room *out, const char *root)
     }
     mh_cgroup_read(&limits, root);
     out->total_bytes = least(total, limits.memory_max_bytes);
+    out->machine_bytes = available;
+    out->group_bytes = limits.memory_available_bytes;
     available = least(available, limits.memory_available_bytes);
     if (available != MH_NO_LIMIT)
         available = available > RESERVE_BYTES ? available - RESERVE_BYTES : 0;

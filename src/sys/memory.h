@@ -11,6 +11,8 @@ typedef struct mh_memory_room {
     uint64_t total_bytes;     /* the smaller of MemTotal and the cgroup's limit */
     uint64_t available_bytes; /* the smaller of MemAvailable and (cgroup limit - usage), less a
                                  reserve of 64 MiB; 0 when nothing is left */
+    uint64_t machine_bytes;   /* MemAvailable; MH_NO_LIMIT when it cannot be read */
+    uint64_t group_bytes;     /* what the cgroup leaves; MH_NO_LIMIT without a limit */
 } mh_memory_room;
 
 /* Reads /proc/meminfo and the cgroup. `root` as in mh_cgroup_read. Never fails: what cannot be read

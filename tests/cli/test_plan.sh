@@ -124,6 +124,40 @@ bad plan chunks --sample 64x64 --itemsize 0
 bad plan chunks --sample 9999999999999x9999999999999
 contains "$err" "does not fit 64 bits"
 
+good plan memory --batch-bytes 1000 --workers 4 --prefetch 2 --ranks 3 --available 33000 --json
+want='{"batch_bytes": 1000, "workers": 4, "prefetch": 2, "ranks": 3, "batches_per_rank": 11, '
+want="$want"'"needed_bytes": 33000, "available_bytes": 33000, "machine_bytes": '
+contains "$out" "$want"
+contains "$out" '"fits": true, "most_prefetch": 2, "most_workers": 4}'
+good plan memory --sample-bytes 500B --batch-size 2 --workers 4 --ranks 3 --available 32.9kB --json
+contains "$out" '"needed_bytes": 33000, "available_bytes": 32900, '
+contains "$out" '"fits": false, "most_prefetch": 1, "most_workers": 3}'
+good plan memory --batch-bytes 1GiB --workers 4 --available 15GiB
+contains "$out" "prefetch_factor of up to 3"
+good plan memory --batch-bytes 1GiB --workers 4 --prefetch 9 --available 15GiB
+contains "$out" "does not fit: give prefetch_factor=3 or less"
+good plan memory --batch-bytes 1GB --workers 4 --available 6GB
+contains "$out" "give num_workers=1 or less"
+good plan memory --batch-bytes 1GB --workers 4 --available 2GB
+contains "$out" "make the batches smaller"
+good plan memory --batch-bytes 1MB
+contains "$out" "memory there is"
+good plan memory --help
+contains "$out" "--sample-bytes"
+
+bad plan memory
+bad plan memory --batch-size 4
+bad plan memory --sample-bytes 4
+bad plan memory --batch-bytes 4 --sample-bytes 4 --batch-size 4
+bad plan memory --batch-bytes 4 --batch-size 4
+for size in x 4gb '' -1 ' 4' 0x10 1e300 inf 4GB4; do
+    bad plan memory --batch-bytes "$size"
+done
+bad plan memory --batch-bytes 0
+bad plan memory --batch-bytes 4 --prefetch 0
+bad plan memory --batch-bytes 1000TB --ranks 1000000 --workers 1
+contains "$err" "do not fit 64 bits"
+
 bad
 contains "$err" "plan"
 bad harvest

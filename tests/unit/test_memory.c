@@ -298,6 +298,8 @@ static void room_is_the_least_of_machine_and_group(void **state)
     room = room_of(*state);
     assert_int_equal(room.total_bytes, UINT64_C(256) << 20);
     assert_int_equal(room.available_bytes, (UINT64_C(156) << 20) - RESERVE);
+    assert_int_equal(room.machine_bytes, UINT64_C(512) << 20);
+    assert_int_equal(room.group_bytes, UINT64_C(156) << 20);
     tree_write(*state, "sys/fs/cgroup/memory.current", "240000000\n");
     assert_int_equal(room_of(*state).available_bytes, 0);
 }

@@ -1,0 +1,77 @@
+/* options.c - reading a command line by a table of options
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "options.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    MOST_OPTIONS = 24,
+    FIRST_VALUE = 256, /* above all characters: mh_cli_bad_option tells long options by it */
+};
+
+static int read_value(const mh_cli_option *option, const char *where)
+{
+    switch (option->kind) {
+    case MH_CLI_FLAG:
+        *(bool *)option->place = true;
+        return MH_CLI_OK;
+    case MH_CLI_COUNT:
+        return mh_cli_number(option->place, optarg, option->least, option->name, where);
+    case MH_CLI_SIZE:
+        return mh_cli_size(option->place, optarg, option->name, where);
+    case MH_CLI_SECONDS:
+        return mh_cli_seconds(option->place, optarg, option->name, where);
+    case MH_CLI_TEXT:
+        *(const char **)option->place = optarg;
+        return MH_CLI_OK;
+    }
+    return MH_CLI_USAGE;
+}
+
+static const mh_cli_option *help_of(const mh_cli_option *options, size_t count)
+{
+    for (size_t at = 0; at < count; at++)
+        if (strcmp(options[at].name, "--help") == 0)
+            return &options[at];
+    return NULL;
+}
+
+static int read_words(const char **words, size_t most, int argc, char **argv, const char *where,
+                      const char *todo)
+{
+    for (size_t at = 0; optind < argc; at++, optind++) {
+        if (at == most)
+            return mh_cli_fail(MH_CLI_USAGE, where, todo, "unexpected argument '%s'", argv[optind]);
+        words[at] = argv[optind];
+    }
+    return MH_CLI_OK;
+}
+
+int mh_cli_read(const mh_cli_option *options, size_t count, const char **words, size_t most,
+                int argc, char **argv, const char *where)
+{
+    struct option table[MOST_OPTIONS + 1] = {{0}};
+    const mh_cli_option *help = help_of(options, count);
+    char todo[64];
+    (void)snprintf(todo, sizeof todo, "see millhead %s --help", where);
+    for (size_t at = 0; at < count && at < MOST_OPTIONS; at++)
+        table[at] = (struct option){
+            .name = options[at].name + strlen("--"),
+            .has_arg = options[at].kind == MH_CLI_FLAG ? no_argument : required_argument,
+            .val = FIRST_VALUE + (int)at,
+        };
+    for (int answer; (answer = getopt_long(argc, argv, ":h", table, NULL)) != -1;) {
+        const mh_cli_option *option = answer == 'h' ? help : NULL;
+        if (answer >= FIRST_VALUE)
+            option = &options[answer - FIRST_VALUE];
+        if (!option)
+            return mh_cli_bad_option(answer, argv, where, todo);
+        int bad = read_value(option, where);
+        if (bad || option == help)
+            return bad;
+    }
+    return read_words(words, most, argc, argv, where, todo);
+}
