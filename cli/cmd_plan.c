@@ -19,6 +19,8 @@ static const plan_subject subjects[] = {
      mh_plan_cmd_cpus},
     {"memory", "--batch-bytes SIZE [--workers N] [--prefetch P] [--ranks R]",
      "memory that prefetched batches take, against what there is", mh_plan_cmd_memory},
+    {"threads", "[--mode MODE] [--threads N] [--workers N] [--ranks R] [--cpus N]",
+     "loader workers x streaming threads x ranks, against the CPUs", mh_plan_cmd_threads},
     {"chunks", "--sample SHAPE [--chunk SHAPES] [--itemsize N]",
      "chunks and bytes a sample takes from a chunked array", mh_plan_cmd_chunks},
 };

@@ -103,6 +103,69 @@ MH_API MH_MUST_CHECK mh_status mh_plan_memory_make(mh_plan_memory *out,
                                                    const mh_plan_memory_options *options,
                                                    mh_error *err);
 
+/* --- threads: loader workers times streaming threads times ranks --- */
+
+/* How chunks are streamed inside a dataset; the names are Dask's schedulers. */
+#define MH_PLAN_MODE_LIST(X)                                                                       \
+    X(MH_PLAN_SINGLE, "single-threaded") /* in the thread that asks for a sample */                \
+    X(MH_PLAN_THREADS, "threads")        /* a pool in every process that loads */                  \
+    X(MH_PLAN_CLUSTER, "cluster")        /* processes of their own, with threads */
+
+typedef enum mh_plan_mode {
+#define MH_PLAN_MODE_ENUM(code, name) code,
+    MH_PLAN_MODE_LIST(MH_PLAN_MODE_ENUM)
+#undef MH_PLAN_MODE_ENUM
+        MH_PLAN_MODE_COUNT
+} mh_plan_mode;
+
+/* "threads"; never NULL, any value accepted. Any thread. */
+MH_API const char *mh_plan_mode_name(mh_plan_mode mode);
+
+typedef struct mh_plan_threads_options {
+    size_t struct_size; /* set by mh_plan_threads_options_init */
+    int cpus;           /* 0: those this process may use */
+    int ranks;          /* training processes on the machine */
+    int workers;        /* loader workers of a rank; 0: the rank loads itself */
+    mh_plan_mode mode;
+    int threads;         /* of a pool or of a cluster's worker; 0: as advised */
+    int cluster_workers; /* of one cluster; 0: as advised */
+    int shared;          /* 1: one cluster for all ranks, else one for each */
+} mh_plan_threads_options;
+
+/* What suits so many CPUs and ranks. */
+typedef struct mh_plan_threads_advice {
+    int threads_least, threads_most;      /* of the pool of a rank that loads itself */
+    int cluster_workers, cluster_threads; /* of a rank's own cluster, at most */
+    int shared_workers, shared_threads;   /* of one cluster for all ranks */
+} mh_plan_threads_advice;
+
+typedef struct mh_plan_threads {
+    int cpus, threads, cluster_workers; /* as given, found or advised; 1 thread and no cluster's
+                                           worker where the mode has none */
+    int reserved;      /* CPUs kept for the training processes, as in mh_plan_cpus */
+    int64_t loaders;   /* processes that load samples: ranks x workers, or the ranks */
+    int64_t streaming; /* threads that stream: in all pools, or in all clusters */
+    int64_t total;     /* threads that may want a CPU at once, the training's own left out */
+    int crowded;       /* total > cpus */
+    int nested;        /* several workers of a rank, and several threads that stream for each */
+    int most_workers;  /* of a rank, so that all fit beside what is reserved, at least 0 */
+    mh_plan_threads_advice advice;
+} mh_plan_threads;
+
+/* Fills *options with defaults: one rank, no worker, single-threaded. Any thread. */
+MH_API void mh_plan_threads_options_init(mh_plan_threads_options *options);
+
+/* Counts. Single-threaded, the total is that of the processes that load; with pools each of them
+ * has one, which works while it waits; a cluster's threads come on top of loader workers. The
+ * advice: with R ranks on C CPUs a pool of up to C / R threads, at most 8 and not less than half of
+ * it; a rank's own cluster of up to 2 workers with up to 4 threads; or one cluster on the CPUs that
+ * the ranks leave. *out is untouched on failure. Any thread. Errors: MH_ERR_INVALID for NULL, a
+ * struct_size of another version, a mode that is none, or numbers out of range (0 or, for ranks, 1
+ * to MH_PLAN_MOST). */
+MH_API MH_MUST_CHECK mh_status mh_plan_threads_make(mh_plan_threads *out,
+                                                    const mh_plan_threads_options *options,
+                                                    mh_error *err);
+
 #ifdef __cplusplus
 }
 #endif

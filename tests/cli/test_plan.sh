@@ -158,6 +158,43 @@ bad plan memory --batch-bytes 4 --prefetch 0
 bad plan memory --batch-bytes 1000TB --ranks 1000000 --workers 1
 contains "$err" "do not fit 64 bits"
 
+good plan threads --cpus 20 --gpus 1
+contains "$out" "a pool of 4 to 8 threads"
+contains "$out" "a cluster of 1 to 2 workers with 4 threads"
+good plan threads --cpus 20 --gpus 8
+contains "$out" "a cluster of at most 1 worker with 2 threads for each"
+contains "$out" "one cluster for all of them, of 3 workers with 4 threads"
+good plan threads --cpus 20 --gpus 8 --mode threads --threads 4
+contains "$out" "8 processes x 4 threads = 32 threads, more than CPUs"
+good plan threads --cpus 20 --gpus 1 --workers 8 --threads 4 --mode threads
+contains "$out" "8 loader workers x 4 threads = 32 threads, more than CPUs"
+contains "$out" "warning: threads: 32 threads for 20 CPUs, as loader workers and streaming"
+contains "$out" "num_workers=4 leaves"
+good plan threads --cpus 20 --ranks 1 --workers 8 --threads 4 --json
+contains "$out" '{"cpus": 20, "ranks": 1, "workers": 8, "reserved": 2, "modes": [{"mode": "single'
+want='{"mode": "threads", "shared": false, "threads": 4, "cluster_workers": 0, "loaders": 8, '
+want="$want"'"streaming": 32, "total": 32, "crowded": true, "nested": true, "most_workers": 4, '
+contains "$out" "$want"
+want='"advice": {"threads_least": 4, "threads_most": 8, "cluster_workers": 2, '
+contains "$out" "$want"
+good plan threads --mode cluster --cpus 10 --ranks 1 --workers 8 --cluster-workers 5 --threads 1 \
+    --memory-limit 4GB --json
+contains "$out" '"total": 13, "crowded": true'
+contains "$out" '"memory_limit_bytes": 4000000000, "memory_limits_sum_bytes": 20000000000'
+good plan threads --mode cluster --ranks 4 --cluster-workers 2 --memory-limit none --json
+contains "$out" '"memory_limit_bytes": null'
+good plan threads --mode cluster --ranks 4 --cluster-workers 2 --memory-limit 1TB
+contains "$out" "warning: the limits of all workers of clusters are 8.0 TB, there is "
+good plan threads --mode cluster --ranks 4 --shared --memory-limit 0.5
+good plan threads
+good plan threads --help
+
+bad plan threads --mode processes
+contains "$err" "known: single-threaded, threads, cluster"
+bad plan threads --threads 0
+bad plan threads --mode cluster --memory-limit lots
+bad plan threads extra
+
 bad
 contains "$err" "plan"
 bad harvest
