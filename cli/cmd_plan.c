@@ -23,6 +23,8 @@ static const plan_subject subjects[] = {
      "loader workers x streaming threads x ranks, against the CPUs", mh_plan_cmd_threads},
     {"chunks", "--sample SHAPE [--chunk SHAPES] [--itemsize N]",
      "chunks and bytes a sample takes from a chunked array", mh_plan_cmd_chunks},
+    {"whatif", "RUN [--gpus N] [--step S] [--workers N] [--prefetch P] [--batch-size N]",
+     "what a measured run would need with other settings", mh_plan_cmd_whatif},
 };
 
 #define SUBJECT_COUNT (sizeof subjects / sizeof *subjects)

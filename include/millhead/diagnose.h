@@ -152,6 +152,7 @@ typedef struct mh_replay_options {
     double step_main; /* factor for the consumer's own work in a step (not training) */
     double startup;   /* factor for making iterators and starting workers */
     double others;    /* threads of other processes that want a CPU all the time */
+    int ranks;        /* runs like this one at the same time on the same CPUs; 0: 1 */
     int clip_excess;  /* 1: slow samples take a median sample's time */
     int free_startup; /* 1: workers stay: start-up costs nothing after the first epoch */
 } mh_replay_options;

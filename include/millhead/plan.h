@@ -4,6 +4,7 @@
 #ifndef MILLHEAD_PLAN_H
 #define MILLHEAD_PLAN_H
 
+#include <millhead/diagnose.h>
 #include <millhead/error.h>
 
 #ifdef __cplusplus
@@ -165,6 +166,63 @@ MH_API void mh_plan_threads_options_init(mh_plan_threads_options *options);
 MH_API MH_MUST_CHECK mh_status mh_plan_threads_make(mh_plan_threads *out,
                                                     const mh_plan_threads_options *options,
                                                     mh_error *err);
+
+/* --- what if: a measured run under other settings --- */
+
+typedef struct mh_plan_whatif_options {
+    size_t struct_size;   /* set by mh_plan_whatif_options_init */
+    int gpus;             /* accelerators, each with a loader like the run's */
+    int workers;          /* of each; -1: as in the run */
+    int prefetch;         /* 0: as in the run, and more where it is needed */
+    int batch_size;       /* 0: as in the run */
+    int cpus;             /* of the machine; 0: as many as the run was allowed */
+    double step_s;        /* seconds the device works on a batch; 0: as in the run, in proportion
+                             to the batch size */
+    uint64_t batch_bytes; /* of a batch of batch_size; 0: not known, no memory is planned */
+} mh_plan_whatif_options;
+
+/* One set of settings and what comes of it; rates are of all accelerators together. */
+typedef struct mh_whatif_point {
+    int gpus, workers, prefetch;
+    double batch_size; /* a mean, where the run's batches differ */
+    double step_s;     /* the loop works on a batch */
+    double wait_share; /* of the time, the loop waits for batches: 0..1 */
+    double samples_per_s;
+    double cpus_busy;
+    double read_bytes_per_s;      /* from storage */
+    double delivered_bytes_per_s; /* 0: not known */
+    uint64_t memory_bytes;        /* of batches, as mh_plan_memory counts; 0: not known */
+} mh_whatif_point;
+
+typedef struct mh_plan_whatif {
+    mh_whatif_point measured; /* what was */
+    mh_whatif_point asked;    /* the options, what was not given as in the run */
+    mh_whatif_point needed;   /* with the workers and the prefetch it takes */
+    int enough;               /* 1: needed waits for MH_WHATIF_WAIT at most; 0: more workers and
+                                 prefetch would not change it */
+    int cpus;                 /* counted with; 0: not known, CPUs are no limit */
+    double making_cpu_s;      /* of one measured batch: fetch and collate, on a CPU */
+    double making_blocked_s;  /* waiting for disk, network, sleep */
+    double replay_off;        /* |replayed / measured time of a batch - 1| */
+    uint64_t batches;         /* measured ones behind it all, first ones of epochs left out */
+} mh_plan_whatif;
+
+/* Waiting for this share of the time counts as not waiting. */
+#define MH_WHATIF_WAIT 0.02
+
+/* Fills *options with defaults: one accelerator, everything as in the run. Any thread. */
+MH_API void mh_plan_whatif_options_init(mh_plan_whatif_options *options);
+
+/* From what batches cost in a run, what other settings would give: replays of its steady part
+ * (mh_replay), the CPUs shared by all accelerators. Making a batch and reading for it grow with the
+ * batch size. A step time that is given changes the time the device takes, not the loop's own work.
+ * Blocked time is taken as it was: a disk that gets full is not foreseen, compare read_bytes_per_s
+ * with what it gives. *out is untouched on failure. Any thread. Errors: MH_ERR_INVALID for NULL, a
+ * struct_size of another version, numbers out of range, more memory than 64 bits count;
+ * MH_ERR_UNSUPPORTED where the run does not tell what making its batches took; MH_ERR_NOMEM. */
+MH_API MH_MUST_CHECK mh_status mh_plan_whatif_make(mh_plan_whatif *out, const mh_facts *facts,
+                                                   const mh_plan_whatif_options *options,
+                                                   mh_error *err);
 
 #ifdef __cplusplus
 }

@@ -267,7 +267,8 @@ static void consumer_done(replay_sim *sim)
 /* How fast each of `running` phases goes, with what other processes take. */
 static double speed_of(const replay_sim *sim, double running)
 {
-    double wanted = running + sim->options->others;
+    int ranks = sim->options->ranks > 1 ? sim->options->ranks : 1; /* all do what this one does */
+    double wanted = running * ranks + sim->options->others;
     return sim->cpus > 0 && wanted > sim->cpus ? sim->cpus / wanted : 1;
 }
 
@@ -400,6 +401,9 @@ static mh_status check(const mh_facts *facts, const mh_replay_options *options, 
     if (options->prefetch < 1)
         return mh_fail(err, MH_ERR_INVALID, "prefetch is %d, must be at least 1",
                        options->prefetch);
+    if (options->ranks < 0 || options->ranks > MOST_WORKERS)
+        return mh_fail(err, MH_ERR_INVALID, "%d ranks, must be 0 to %d", options->ranks,
+                       MOST_WORKERS);
     if (factor_is_bad(options->fetch_cpu) || factor_is_bad(options->fetch_blocked) ||
         factor_is_bad(options->collate) || factor_is_bad(options->transfer) ||
         factor_is_bad(options->step_main) || factor_is_bad(options->startup) ||

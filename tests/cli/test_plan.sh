@@ -195,6 +195,48 @@ bad plan threads --threads 0
 bad plan threads --mode cluster --memory-limit lots
 bad plan threads extra
 
+# A run of 100 batches that take 40 ms each, blocked, in a loop with steps of 10 ms and one worker
+{
+    echo '{"event":"header","t":0,"schema":"millhead-events","version":1,"unix":0.0,"pid":1,"rank":0,"world":1}'
+    echo '{"event":"loader","t":0,"loader":0,"kind":"torch","workers":1,"prefetch":2,"batch_size":4,"cpus":8}'
+    n=0
+    while [ $n -lt 100 ]; do
+        at="\"loader\":0,\"epoch\":0,\"worker\":0,\"nth\":$n,\"samples\":4"
+        fetched=$((40000000 * (n + 1)))
+        asked=$((n ? 40000000 * n + 10000000 : 0))
+        echo "{\"event\":\"fetch\",\"t\":$((40000000 * n)),\"ns\":40000000,\"cpu\":0,\"delay\":0,\"pid\":2,\"read\":1000,$at}"
+        echo "{\"event\":\"collate\",\"t\":$fetched,\"ns\":0,\"cpu\":0,\"delay\":0,$at}"
+        echo "{\"event\":\"wait\",\"t\":$asked,\"ns\":$((fetched - asked)),\"cpu\":0,\"delay\":0,\"batch\":$n,$at}"
+        echo "{\"event\":\"step\",\"t\":$fetched,\"ns\":10000000,\"cpu\":0,\"delay\":0,\"loader\":0,\"epoch\":0,\"batch\":$n}"
+        n=$((n + 1))
+    done
+} >"$scratch/events.jsonl"
+good plan whatif "$scratch/events.jsonl" --json
+contains "$out" '{"measured": {"gpus": 1, "workers": 1, "prefetch": 2, "batch_size": 4, "step_s": 0.01, '
+contains "$out" '"needed": {"gpus": 1, "workers": 4, "prefetch": 2, '
+contains "$out" '"memory_bytes": null'
+contains "$out" '"enough": true, "cpus": 8, "making_cpu_s": 0, "making_blocked_s": 0.04, '
+good plan --step 0.005 whatif "$scratch/events.jsonl" --gpus 2 --workers 3 --batch-bytes 1MB
+contains "$out" "num_workers=8, prefetch_factor=2"
+contains "$out" "18.0 MB" # 2 x (3 x 2 + 3) batches
+contains "$out" "millhead probe"
+good plan whatif --help
+contains "$out" "--step"
+
+bad plan whatif
+contains "$err" "no run"
+bad plan whatif "$scratch/events.jsonl" extra
+bad plan whatif "$scratch/events.jsonl" --step 0
+bad plan whatif "$scratch/events.jsonl" --step fast
+bad plan whatif "$scratch/events.jsonl" --gpus 0
+bad plan whatif "$scratch/events.jsonl" --gpus 99999
+echo "no event" >"$scratch/other"
+for run in "$scratch/nowhere" "$scratch/other"; do
+    expect 1 plan whatif "$run"
+    [ -z "$out" ] && [ "$(wc -l <"$scratch/err")" -eq 1 ] || fail "plan whatif $run: '$out' '$err'"
+    contains "$err" "(plan whatif): give the directory of a run"
+done
+
 bad
 contains "$err" "plan"
 bad harvest

@@ -104,6 +104,21 @@ static void the_consumer_needs_a_cpu_too(void **state)
     free_facts(&facts);
 }
 
+/* Four runs on two CPUs: each has half a CPU. */
+static void ranks_share_the_cpus(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(500, 2, 2, 6 * MS);
+    set_fetch(&facts, 4 * MS, 0);
+    mh_replay_options options = options_of(&facts);
+    assert_near((double)played(&facts, &options).total_ns / 1e6, 500 * 6, 30);
+    options.ranks = 4;
+    assert_near((double)played(&facts, &options).total_ns / 1e6, 500 * 8, 30);
+    options.ranks = -1;
+    assert_int_equal(mh_replay(&(mh_replay_result){0}, &facts, &options, NULL), MH_ERR_INVALID);
+    free_facts(&facts);
+}
+
 static void random_runs_follow_the_recurrence(void **state)
 {
     (void)state;
@@ -274,6 +289,7 @@ int main(void)
         cmocka_unit_test(latency_is_shared_by_workers),
         cmocka_unit_test(cpus_are_shared),
         cmocka_unit_test(the_consumer_needs_a_cpu_too),
+        cmocka_unit_test(ranks_share_the_cpus),
         cmocka_unit_test(random_runs_follow_the_recurrence),
         cmocka_unit_test(out_of_order_hides_one_slow_batch),
         cmocka_unit_test(startup_comes_once_an_epoch),
