@@ -44,7 +44,8 @@ void mh_cli_print_quoted(const char *text);
 /* `millhead plan`; argv[0] is the verb. Returns the exit code. */
 int mh_cmd_plan(int argc, char **argv);
 
-/* `millhead doctor`, `millhead export`: likewise. */
+/* `millhead probe`, `millhead doctor`, `millhead export`: likewise. */
+int mh_cmd_probe(int argc, char **argv);
 int mh_cmd_doctor(int argc, char **argv);
 int mh_cmd_export(int argc, char **argv);
 

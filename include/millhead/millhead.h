@@ -8,6 +8,7 @@
 #include <millhead/error.h>
 #include <millhead/page.h>
 #include <millhead/plan.h>
+#include <millhead/probe.h>
 #include <millhead/report.h>
 
 #ifdef __cplusplus

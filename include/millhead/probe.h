@@ -1,0 +1,60 @@
+/* probe.h - what this machine gives: memory, page cache, storage, the way to a device
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef MILLHEAD_PROBE_H
+#define MILLHEAD_PROBE_H
+
+#include <millhead/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MH_PROBE_TIERS 5
+
+/* One place data comes from. */
+typedef struct mh_probe_tier {
+    char name[24];     /* "memory copy", "page cache", "disk sequential", "disk random", "host to
+                          device"; "network ..." in place of disk on a network mount */
+    double mb_per_s;   /* 10^6 bytes a second; negative: not measured */
+    double latency_us; /* of one request, mean; negative: not measured */
+    char how[200];     /* what was done, or why nothing could be */
+} mh_probe_tier;
+
+typedef struct mh_probe_options {
+    size_t struct_size; /* set by mh_probe_options_init */
+    const char *path;   /* a directory or a file */
+    uint64_t bytes;     /* how much of a file is used, at most */
+    double seconds;     /* for all of it, about */
+    int read_only;      /* 1: write nothing, read a file that is there */
+    /* Told, when not NULL, what is measured and the share done, now and then; a non-zero answer
+     * stops with MH_ERR_CLOSED. */
+    int (*progress)(void *, const char *what, double share);
+    void *progress_arg;
+} mh_probe_options;
+
+typedef struct mh_probe {
+    mh_probe_tier tiers[MH_PROBE_TIERS];
+    size_t tier_count;
+    char file[512];    /* what was read: a file, or "a temporary file in DIRECTORY" */
+    uint64_t bytes;    /* of it were used */
+    char network[200]; /* "nfs4 at /data" where the path lies on such a mount; else empty */
+} mh_probe;
+
+/* Fills *options with defaults: the current directory, 256 MiB, 8 seconds. Any thread. */
+MH_API void mh_probe_options_init(mh_probe_options *options);
+
+/* Measures. In a directory it writes a temporary file that has no name, so that nothing stays
+ * behind whatever happens; where it may not write, or with read_only, it reads the largest of the
+ * files found there. A file is only read. Reads of storage pass by the page cache (O_DIRECT), or
+ * drop it first. On failure *out is untouched.
+ * Errors: MH_ERR_NOT_FOUND (no such path, or no file to read), MH_ERR_IO (not readable; with
+ * sys_errno ENOSPC: not enough room, both figures in the message), MH_ERR_INVALID, MH_ERR_NOMEM,
+ * MH_ERR_CLOSED. One thread at a time. */
+MH_API MH_MUST_CHECK mh_status mh_probe_run(mh_probe *out, const mh_probe_options *options,
+                                            mh_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
