@@ -6,13 +6,16 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #define WHERE "plan whatif"
 #define SEE_HELP "see millhead plan whatif --help"
+#define PROBE_SECONDS 3
 
 typedef struct whatif_request {
     mh_plan_whatif_options options;
     const char *path;
+    const char *storage; /* to be probed; NULL: not asked for */
     bool json;
     bool help;
 } whatif_request;
@@ -34,12 +37,14 @@ static void print_help(void)
         "  --batch-size N      samples in a batch (default: as in the run)\n"
         "  --batch-bytes SIZE  bytes of such a batch, to plan memory\n"
         "  --cpus N            CPUs of the machine (default: as in the run)\n"
+        "  --storage PATH      probe where the data lies, for some %d seconds, and compare\n"
         "  --json              one JSON object: measured, asked, needed (each: gpus, workers,\n"
         "                      prefetch, batch_size, step_s, wait_share, samples_per_s,\n"
         "                      cpus_busy, read_bytes_per_s, delivered_bytes_per_s,\n"
         "                      memory_bytes), enough, cpus, making_cpu_s, making_blocked_s,\n"
-        "                      replay_off, batches\n"
-        "  --help              this text\n");
+        "                      replay_off, batches, storage_mb_per_s\n"
+        "  --help              this text\n",
+        PROBE_SECONDS);
 }
 
 static int parse(whatif_request *request, int argc, char **argv)
@@ -53,6 +58,7 @@ static int parse(whatif_request *request, int argc, char **argv)
         {"--batch-size", MH_CLI_COUNT, &options->batch_size, 1},
         {"--batch-bytes", MH_CLI_SIZE, &options->batch_bytes, 0},
         {"--cpus", MH_CLI_COUNT, &options->cpus, 1},
+        {"--storage", MH_CLI_TEXT, &request->storage, 0},
         {"--json", MH_CLI_FLAG, &request->json, 0},
         {"--help", MH_CLI_FLAG, &request->help, 0},
     };
@@ -63,6 +69,27 @@ static int parse(whatif_request *request, int argc, char **argv)
     if (!request->path)
         return mh_cli_fail(MH_CLI_USAGE, WHERE, "give the directory millhead.watch wrote",
                            "no run given");
+    return MH_CLI_OK;
+}
+
+/* What storage gives one reader in sequence; negative where it is not known. */
+static int probe_storage(double *mb_per_s, const char *path)
+{
+    mh_probe_options options;
+    mh_probe probe;
+    mh_error err;
+    *mb_per_s = -1;
+    if (!path)
+        return MH_CLI_OK;
+    mh_probe_options_init(&options);
+    options.path = path;
+    options.seconds = PROBE_SECONDS;
+    if (mh_probe_run(&probe, &options, &err) != MH_OK)
+        return mh_cli_fail(MH_CLI_FAILED, WHERE, "give another --storage, or see millhead probe",
+                           "%s", err.message);
+    for (size_t at = 0; at < probe.tier_count; at++)
+        if (strstr(probe.tiers[at].name, "sequential"))
+            *mb_per_s = probe.tiers[at].mb_per_s;
     return MH_CLI_OK;
 }
 
@@ -83,7 +110,7 @@ static void print_json_point(const char *name, const mh_whatif_point *point)
         (void)printf("\"delivered_bytes_per_s\": null, \"memory_bytes\": null}, ");
 }
 
-static void print_json(const mh_plan_whatif *plan)
+static void print_json(const mh_plan_whatif *plan, double storage)
 {
     (void)printf("{");
     print_json_point("measured", &plan->measured);
@@ -91,9 +118,13 @@ static void print_json(const mh_plan_whatif *plan)
     print_json_point("needed", &plan->needed);
     (void)printf(
         "\"enough\": %s, \"cpus\": %d, \"making_cpu_s\": %.6g, \"making_blocked_s\": %.6g, "
-        "\"replay_off\": %.6g, \"batches\": %" PRIu64 "}\n",
+        "\"replay_off\": %.6g, \"batches\": %" PRIu64 ", ",
         plan->enough ? "true" : "false", plan->cpus, plan->making_cpu_s, plan->making_blocked_s,
         plan->replay_off, plan->batches);
+    if (storage < 0)
+        (void)printf("\"storage_mb_per_s\": null}\n");
+    else
+        (void)printf("\"storage_mb_per_s\": %.6g}\n", storage);
 }
 
 /* --- for people --- */
@@ -171,6 +202,16 @@ static void print_limit(const mh_plan_whatif *plan)
                      "millhead doctor says which.\n");
 }
 
+static void print_storage(const mh_whatif_point *needed, const char *path, double storage)
+{
+    double needs = needed->read_bytes_per_s / 1e6;
+    if (storage < 0)
+        (void)printf("%s has no storage that could be probed.\n", path);
+    else
+        (void)printf("%s gives one reader %.0f MB/s in sequence; %.0f are needed: %s.\n", path,
+                     storage, needs, needs <= storage ? "enough" : "the data has to lie elsewhere");
+}
+
 static void print_notes(const mh_plan_whatif *plan, const mh_plan_whatif_options *options)
 {
     const mh_whatif_point *needed = &plan->needed;
@@ -218,11 +259,17 @@ int mh_plan_cmd_whatif(int argc, char **argv)
         return mh_cli_fail(MH_CLI_FAILED, WHERE,
                            "give the directory of a run that was watched from its start", "%s",
                            err.message);
+    double storage;
+    bad = probe_storage(&storage, request.storage);
+    if (bad)
+        return bad;
     if (request.json) {
-        print_json(&plan);
+        print_json(&plan, storage);
         return MH_CLI_OK;
     }
     print_table(&plan);
     print_notes(&plan, &request.options);
+    if (request.storage)
+        print_storage(&plan.needed, request.storage, storage);
     return MH_CLI_OK;
 }

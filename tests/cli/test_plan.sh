@@ -220,6 +220,10 @@ good plan --step 0.005 whatif "$scratch/events.jsonl" --gpus 2 --workers 3 --bat
 contains "$out" "num_workers=8, prefetch_factor=2"
 contains "$out" "18.0 MB" # 2 x (3 x 2 + 3) batches
 contains "$out" "millhead probe"
+contains "$(printf '%s' "$out" | tr -d '\n')" "Most of it is blocked"
+head -c 4000000 /dev/urandom >"$scratch/shard"
+good plan whatif "$scratch/events.jsonl" --storage "$scratch/shard"
+contains "$out" "$scratch/shard "
 good plan whatif --help
 contains "$out" "--step"
 
@@ -230,6 +234,8 @@ bad plan whatif "$scratch/events.jsonl" --step 0
 bad plan whatif "$scratch/events.jsonl" --step fast
 bad plan whatif "$scratch/events.jsonl" --gpus 0
 bad plan whatif "$scratch/events.jsonl" --gpus 99999
+expect 1 plan whatif "$scratch/events.jsonl" --storage "$scratch/nowhere"
+contains "$err" "(plan whatif): give another --storage"
 echo "no event" >"$scratch/other"
 for run in "$scratch/nowhere" "$scratch/other"; do
     expect 1 plan whatif "$run"
