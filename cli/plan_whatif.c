@@ -41,8 +41,8 @@ static void print_help(void)
         "  --json              one JSON object: measured, asked, needed (each: gpus, workers,\n"
         "                      prefetch, batch_size, step_s, wait_share, samples_per_s,\n"
         "                      cpus_busy, read_bytes_per_s, delivered_bytes_per_s,\n"
-        "                      memory_bytes), enough, cpus, making_cpu_s, making_blocked_s,\n"
-        "                      replay_off, batches, storage_mb_per_s\n"
+        "                      memory_bytes), enough, cpus, others, making_cpu_s,\n"
+        "                      making_blocked_s, replay_off, batches, storage_mb_per_s\n"
         "  --help              this text\n",
         PROBE_SECONDS);
 }
@@ -116,11 +116,11 @@ static void print_json(const mh_plan_whatif *plan, double storage)
     print_json_point("measured", &plan->measured);
     print_json_point("asked", &plan->asked);
     print_json_point("needed", &plan->needed);
-    (void)printf(
-        "\"enough\": %s, \"cpus\": %d, \"making_cpu_s\": %.6g, \"making_blocked_s\": %.6g, "
-        "\"replay_off\": %.6g, \"batches\": %" PRIu64 ", ",
-        plan->enough ? "true" : "false", plan->cpus, plan->making_cpu_s, plan->making_blocked_s,
-        plan->replay_off, plan->batches);
+    (void)printf("\"enough\": %s, \"cpus\": %d, \"others\": %.6g, \"making_cpu_s\": %.6g, "
+                 "\"making_blocked_s\": %.6g, "
+                 "\"replay_off\": %.6g, \"batches\": %" PRIu64 ", ",
+                 plan->enough ? "true" : "false", plan->cpus, plan->others, plan->making_cpu_s,
+                 plan->making_blocked_s, plan->replay_off, plan->batches);
     if (storage < 0)
         (void)printf("\"storage_mb_per_s\": null}\n");
     else
@@ -224,6 +224,10 @@ static void print_notes(const mh_plan_whatif *plan, const mh_plan_whatif_options
                      needed->prefetch);
     else
         print_limit(plan);
+    if (plan->others > 0.1)
+        (void)printf("Other processes wanted CPUs too (%.1f threads), and are counted on; --cpus "
+                     "leaves them out.\n",
+                     plan->others);
     if (plan->making_blocked_s > plan->making_cpu_s)
         (void)printf("Most of it is blocked, and counted as if the disk or network had room: "
                      "millhead probe PATH.\n");

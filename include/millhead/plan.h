@@ -175,7 +175,7 @@ typedef struct mh_plan_whatif_options {
     int workers;          /* of each; -1: as in the run */
     int prefetch;         /* 0: as in the run, and more where it is needed */
     int batch_size;       /* 0: as in the run */
-    int cpus;             /* of the machine; 0: as many as the run was allowed */
+    int cpus;             /* of the machine, all its own; 0: as many as the run was allowed */
     double step_s;        /* seconds the device works on a batch; 0: as in the run, in proportion
                              to the batch size */
     uint64_t batch_bytes; /* of a batch of batch_size; 0: not known, no memory is planned */
@@ -201,6 +201,8 @@ typedef struct mh_plan_whatif {
     int enough;               /* 1: needed waits for MH_WHATIF_WAIT at most; 0: more workers and
                                  prefetch would not change it */
     int cpus;                 /* counted with; 0: not known, CPUs are no limit */
+    double others;            /* threads of other processes that took CPUs from the run, and count
+                                 on; 0 where the options name the CPUs */
     double making_cpu_s;      /* of one measured batch: fetch and collate, on a CPU */
     double making_blocked_s;  /* waiting for disk, network, sleep */
     double replay_off;        /* |replayed / measured time of a batch - 1| */

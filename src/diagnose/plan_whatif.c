@@ -17,6 +17,9 @@
 #define MOST_PREFETCH 16
 /* A change of less than this is none. */
 #define GAIN 0.02
+/* Threads of other processes looked for, for each CPU, and how closely. */
+#define OTHERS_MOST 4.0
+#define OTHERS_STEPS 10
 
 typedef struct whatif {
     const mh_plan_whatif_options *options;
@@ -29,7 +32,9 @@ typedef struct whatif {
     double batch_s; /* mean of wait and step, measured */
     double wait_s;
     double making_cpu_s, making_blocked_s, step_cpu_s; /* means, measured */
+    double delay_s;                                    /* of it threads waited for a CPU */
     double read_bytes;
+    double others; /* threads of other processes that want a CPU */
 } whatif;
 
 void mh_plan_whatif_options_init(mh_plan_whatif_options *options)
@@ -123,6 +128,7 @@ static void sum_up(whatif *what)
         what->step_s += mh_ns(batch->step) * each;
         what->making_cpu_s += (costs.fetch_cpu + costs.read_cpu + costs.collate_cpu) * each;
         what->making_blocked_s += (costs.fetch_blocked + costs.collate_blocked) * each;
+        what->delay_s += (costs.fetch_delay + costs.collate_delay + costs.step_delay) * each;
         what->step_cpu_s += (costs.main_cpu + costs.train_cpu + costs.transfer) * each;
     }
     what->batch_s = what->wait_s + what->step_s;
@@ -184,16 +190,45 @@ static mh_status fill(mh_whatif_point *point, const whatif *what, double batch_s
     return memory_of(point, what->options->batch_bytes, err);
 }
 
-static mh_status play(mh_whatif_point *point, const whatif *what, int gpus, int workers,
-                      int prefetch, mh_error *err)
+static mh_replay_options settings(const whatif *what, int gpus, int workers, int prefetch)
 {
     mh_replay_options options;
-    mh_replay_result result;
     mh_replay_options_init(&options, &what->facts);
     options.workers = workers;
     options.prefetch = prefetch;
     options.ranks = gpus;
+    options.others = what->others;
     options.fetch_cpu = options.fetch_blocked = options.collate = options.transfer = what->growth;
+    return options;
+}
+
+/* Other processes keep the run's threads from the CPUs: as many of their threads as make a replay
+ * of the run wait for CPUs as long as the run did. */
+static mh_status find_others(whatif *what, int workers, int prefetch, mh_error *err)
+{
+    double low = 0, high = OTHERS_MOST * what->facts.cpus;
+    double measured = what->delay_s * (double)what->facts.batch_count * 1e9;
+    if (high <= 0 || what->delay_s < 0.01 * (what->making_cpu_s + what->step_cpu_s))
+        return MH_OK;
+    for (int step = 0; step < OTHERS_STEPS; step++) {
+        mh_replay_result result;
+        what->others = step ? (low + high) / 2 : 0; /* none at all is the most likely */
+        mh_replay_options options = settings(what, 1, workers, prefetch);
+        MH_TRY(mh_replay(&result, &what->facts, &options, err));
+        if ((double)result.delay_ns < measured)
+            low = what->others;
+        else
+            high = what->others;
+    }
+    what->others = low;
+    return MH_OK;
+}
+
+static mh_status play(mh_whatif_point *point, const whatif *what, int gpus, int workers,
+                      int prefetch, mh_error *err)
+{
+    mh_replay_options options = settings(what, gpus, workers, prefetch);
+    mh_replay_result result;
     MH_TRY(mh_replay(&result, &what->facts, &options, err));
     double count = (double)what->facts.batch_count * 1e9;
     *point = (mh_whatif_point){
@@ -269,6 +304,7 @@ static mh_status make(mh_plan_whatif *plan, whatif *what, mh_error *err)
     int had_prefetch = what->facts.prefetch > 0 ? what->facts.prefetch : 2;
     mh_whatif_point again;
     what->growth = 1;
+    MH_TRY(find_others(what, had_workers, had_prefetch, err));
     MH_TRY(play(&again, what, 1, had_workers, had_prefetch, err));
     double replayed_s = again.samples_per_s > 0 ? what->size / again.samples_per_s : 0;
     plan->replay_off = what->batch_s > 0 ? fabs(replayed_s / what->batch_s - 1) : 0;
@@ -283,8 +319,11 @@ static mh_status make(mh_plan_whatif *plan, whatif *what, mh_error *err)
     double step_s = options->step_s > 0 ? options->step_s : what->step_s * what->growth;
     if (what->step_s > 0)
         scale_steps(what, step_s / what->step_s);
-    if (options->cpus)
+    if (options->cpus) { /* another machine */
         what->facts.cpus = options->cpus;
+        what->others = 0;
+    }
+    plan->others = what->others;
     plan->cpus = what->facts.cpus > 0 ? what->facts.cpus : 0;
     int prefetch = options->prefetch ? options->prefetch : had_prefetch;
     MH_TRY(play(&plan->asked, what, options->gpus,

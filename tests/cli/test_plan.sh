@@ -215,7 +215,7 @@ good plan whatif "$scratch/events.jsonl" --json
 contains "$out" '{"measured": {"gpus": 1, "workers": 1, "prefetch": 2, "batch_size": 4, "step_s": 0.01, '
 contains "$out" '"needed": {"gpus": 1, "workers": 4, "prefetch": 2, '
 contains "$out" '"memory_bytes": null'
-contains "$out" '"enough": true, "cpus": 8, "making_cpu_s": 0, "making_blocked_s": 0.04, '
+contains "$out" '"enough": true, "cpus": 8, "others": 0, "making_cpu_s": 0, "making_blocked_s": 0.04, '
 good plan --step 0.005 whatif "$scratch/events.jsonl" --gpus 2 --workers 3 --batch-bytes 1MB
 contains "$out" "num_workers=8, prefetch_factor=2"
 contains "$out" "18.0 MB" # 2 x (3 x 2 + 3) batches

@@ -107,6 +107,29 @@ static void accelerators_share_the_cpus(void **state)
     free(planted_batches(&facts));
 }
 
+/* On one CPU that a thread of another process wants all the time, 10 ms of work take 20. */
+static void other_processes_count_on(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(400, 1, 1, 1 * MS);
+    for (size_t at = 0; at < facts.batch_count; at++) {
+        mh_batch_cost *batch = &planted_batches(&facts)[at];
+        batch->fetch = 20 * MS;
+        batch->fetch_cpu = batch->fetch_delay = 10 * MS;
+    }
+    (void)planted_waits(&facts);
+    mh_plan_whatif_options options = asked();
+    mh_plan_whatif plan = plan_of(&facts, &options);
+    near(plan.others, 1, 0.05);
+    near(plan.asked.samples_per_s, 8 / 20e-3, 0.05);
+    assert_true(plan.replay_off < 0.05);
+    options.cpus = 1;
+    plan = plan_of(&facts, &options);
+    near(plan.others, 0, 0);
+    near(plan.asked.samples_per_s, 8 / 10e-3, 0.05);
+    free(planted_batches(&facts));
+}
+
 static void batches_grow(void **state)
 {
     (void)state;
@@ -246,6 +269,7 @@ int main(void)
         cmocka_unit_test(workers_needed_are_making_by_step),
         cmocka_unit_test(a_slow_step_needs_no_worker),
         cmocka_unit_test(accelerators_share_the_cpus),
+        cmocka_unit_test(other_processes_count_on),
         cmocka_unit_test(batches_grow),
         cmocka_unit_test(uneven_batches_need_prefetch),
         cmocka_unit_test(memory_is_that_of_plan_memory),
