@@ -41,9 +41,10 @@ static void print_help(void)
         "  --checklist  what to check about this machine; with --json a list of item,\n"
         "               state (pass, warn, fail), found, todo; exit code 1 when one fails\n"
         "  -o RUN_DIR   keep the run of COMMAND there\n"
-        "  --json       one JSON object: cause, evidence, fix, predicted_gain, others,\n"
-        "               device_wait_share, idle_device_s, stages, waits, wait_s,\n"
-        "               bad_lines, setup_s, loader, warnings, vantage\n"
+        "  --json       one JSON object: cause, evidence, fix, fix_settings,\n"
+        "               predicted_gain, others, device_wait_share, idle_device_s,\n"
+        "               stages, waits, wait_s, bad_lines, setup_s, loader, warnings,\n"
+        "               vantage\n"
         "  --help       this text\n",
         LOOK_SECONDS);
 }

@@ -106,6 +106,35 @@ static void put_waits(mh_jsonout *out, const mh_wait_stats *waits)
     mh_jsonout_object_end(out);
 }
 
+/* What the fix changes, by the names of the DataLoader's arguments; `loader` is the class to take,
+ * as in the configurations of `millhead bench`. Empty: the fix is not a setting. */
+static void put_fix_settings(mh_jsonout *out, const mh_fix *fix)
+{
+    mh_jsonout_key(out, "fix_settings");
+    mh_jsonout_object(out);
+    if (fix->millhead == 1) {
+        mh_jsonout_key(out, "loader");
+        mh_jsonout_string(out, "millhead");
+    }
+    if (fix->workers >= 0) {
+        mh_jsonout_key(out, "num_workers");
+        mh_jsonout_int(out, fix->workers);
+    }
+    if (fix->prefetch >= 0) {
+        mh_jsonout_key(out, "prefetch_factor");
+        mh_jsonout_int(out, fix->prefetch);
+    }
+    if (fix->in_order >= 0) {
+        mh_jsonout_key(out, "in_order");
+        mh_jsonout_bool(out, fix->in_order != 0);
+    }
+    if (fix->persistent >= 0) {
+        mh_jsonout_key(out, "persistent_workers");
+        mh_jsonout_bool(out, fix->persistent != 0);
+    }
+    mh_jsonout_object_end(out);
+}
+
 /* -1 is null. */
 static void put_setting(mh_jsonout *out, const char *key, int value)
 {
@@ -148,6 +177,7 @@ mh_status mh_diagnosis_json(char **out, const mh_verdict *verdict, const mh_fact
     put_lines(&json, "evidence", verdict->evidence, verdict->evidence_count);
     mh_jsonout_key(&json, "fix");
     mh_jsonout_string(&json, verdict->fix);
+    put_fix_settings(&json, &verdict->fix_settings);
     put_real(&json, "predicted_gain", verdict->predicted_gain);
     put_others(&json, verdict);
     put_real(&json, "device_wait_share", verdict->device_wait_share);

@@ -120,6 +120,7 @@ def test_blocked_fetches_that_the_loop_waits_for_are_latency(tmp_path: Path) -> 
     said = json.loads(_core.diagnose(str(write(tmp_path / "events.jsonl", run_events()))))
     assert said["cause"] == "latency-bound"
     assert said["predicted_gain"] > 1.5
+    assert said["fix"].startswith(f"num_workers={said['fix_settings']['num_workers']} ")
 
 
 @pytest.mark.parametrize(

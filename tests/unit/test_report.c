@@ -9,6 +9,7 @@
 #include "report/timeline.h"
 #include <math.h>
 #include <millhead/millhead.h>
+#include <string.h>
 
 #define MANY 300000u
 #define OUTLIER_NS UINT64_C(5000000000)
@@ -181,6 +182,32 @@ static void test_html_escapes(void **state)
     mh_jsonout_deinit(&out);
 }
 
+/* The fix as settings: those that change, by the names of the DataLoader's arguments. */
+static void test_fix_settings(void **state)
+{
+    static const struct {
+        mh_fix fix;
+        const char *json;
+    } cases[] = {
+        {{-1, -1, -1, -1, -1, 0.5}, "\"fix_settings\": {}"},
+        {{0, -1, -1, -1, -1, 1}, "\"fix_settings\": {\"num_workers\": 0}"},
+        {{-1, 8, 0, 1, 1, 1},
+         "\"fix_settings\": {\"loader\": \"millhead\", \"prefetch_factor\": 8, "
+         "\"in_order\": false, \"persistent_workers\": true}"},
+    };
+    (void)state;
+    for (size_t at = 0; at < sizeof cases / sizeof *cases; at++) {
+        mh_verdict verdict = {.fix_settings = cases[at].fix};
+        mh_facts facts = {0};
+        mh_wait_stats waits = {0};
+        mh_error err;
+        char *json = NULL;
+        assert_int_equal(mh_diagnosis_json(&json, &verdict, &facts, &waits, 0, 0, &err), MH_OK);
+        assert_non_null(strstr(json, cases[at].json));
+        mh_text_free(json);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +218,7 @@ int main(void)
         cmocka_unit_test(test_series_are_means),
         cmocka_unit_test_setup_teardown(test_out_of_memory, make_tree, remove_tree),
         cmocka_unit_test(test_html_escapes),
+        cmocka_unit_test(test_fix_settings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
