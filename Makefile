@@ -90,8 +90,9 @@ SOURCES := $(shell find src include cli python -name __pycache__ -prune -o -prin
 
 # --- using ----------------------------------------------------------------------------------
 
-demo: setup ## the tour: a loader measured against torch's
+demo: setup ## the tour: beside torch's loader, then a slow program and its cure
 	@$(WITH_VENV); $(PY) examples/demo.py
+	@$(WITH_VENV); $(PY) examples/story.py
 
 test: setup ## unit, command-line, Python and hygiene tests
 	@$(PY) tools/test
