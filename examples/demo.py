@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 SEED = 1
-REPEATS = 4
+REPEATS = 3
 WORKERS = (0, 2)
 LOADERS = ("torch", "millhead")
 PICTURES, CLASSES, SIDE = 400, 10, 160
