@@ -80,7 +80,7 @@ compile:
 
 # The package as users get it: a release wheel, installed. Directories are listed too, so that a
 # removed file counts as a change.
-SOURCES := $(shell find src include cli python -name __pycache__ -prune -o -print) \
+SOURCES := $(shell find src include cli python web man share -name __pycache__ -prune -o -print) \
 	$(wildcard meson.build meson.options pyproject.toml README.md LICENSE)
 .venv/installed: $(SOURCES)
 	$(call say,installing millhead into .venv)
