@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "doctor.h"
+#include "progress.h"
 
 #include <getopt.h>
 #include <limits.h>
@@ -126,7 +127,10 @@ static int diagnose(const char *path, bool json)
     mh_run *run = NULL;
     mh_verdict verdict;
     mh_error err;
-    mh_status status = mh_run_read(&run, path, NULL, NULL, &err);
+    mh_progress progress;
+    mh_progress_begin(&progress, "reading", path);
+    mh_status status = mh_run_read(&run, path, mh_progress_bytes, &progress, &err);
+    mh_progress_end(&progress);
     if (status == MH_OK)
         status = mh_run_judge(&verdict, run, &err);
     if (status == MH_OK) {

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "cli.h"
+#include "progress.h"
 
 #include <getopt.h>
 #include <inttypes.h>
@@ -12,13 +13,13 @@
 
 typedef struct export_request {
     const char *run, *trace, *csv;
-    bool help;
+    bool json, help;
 } export_request;
 
 static void print_help(void)
 {
     (void)printf(
-        "usage: millhead export RUN [--trace OUT.json] [--csv OUT.csv]\n"
+        "usage: millhead export RUN [--trace OUT.json] [--csv OUT.csv] [--json]\n"
         "\n"
         "RUN is the directory of a run, an events file or a log of Earthmover's.\n"
         "\n"
@@ -26,15 +27,17 @@ static void print_help(void)
         "  --trace OUT.json  a trace to open in chrome://tracing or ui.perfetto.dev: a row\n"
         "                    per worker, the loop's waits and steps, counters\n"
         "  --csv OUT.csv     a table: a line per epoch and one for the whole\n"
+        "  --json            one JSON object: trace, events, csv; null for what was not asked\n"
         "  --help            this text\n");
 }
 
 static int parse(export_request *request, int argc, char **argv)
 {
-    enum { TRACE = 256, CSV, HELP };
+    enum { TRACE = 256, CSV, JSON, HELP };
     static const struct option options[] = {
         {"trace", required_argument, NULL, TRACE},
         {"csv", required_argument, NULL, CSV},
+        {"json", no_argument, NULL, JSON},
         {"help", no_argument, NULL, HELP},
         {0},
     };
@@ -45,6 +48,9 @@ static int parse(export_request *request, int argc, char **argv)
             break;
         case CSV:
             request->csv = optarg;
+            break;
+        case JSON:
+            request->json = true;
             break;
         case HELP:
         case 'h':
@@ -69,11 +75,35 @@ static int parse(export_request *request, int argc, char **argv)
 static mh_status export_csv(const char *path, const char *out, mh_error *err)
 {
     mh_run *run = NULL;
-    mh_status status = mh_run_read(&run, path, NULL, NULL, err);
+    mh_progress progress;
+    mh_progress_begin(&progress, "reading", path);
+    mh_status status = mh_run_read(&run, path, mh_progress_bytes, &progress, err);
+    mh_progress_end(&progress);
     if (status == MH_OK)
         status = mh_export_csv(run, out, err);
     mh_run_close(run);
     return status;
+}
+
+/* A path, or null. */
+static void print_path(const char *path)
+{
+    if (path)
+        mh_cli_print_quoted(path);
+    else
+        (void)printf("null");
+}
+
+static void print_json(const export_request *request, uint64_t events)
+{
+    (void)printf("{\"trace\": ");
+    print_path(request->trace);
+    if (request->trace)
+        (void)printf(", \"events\": %" PRIu64 ", \"csv\": ", events);
+    else
+        (void)printf(", \"events\": null, \"csv\": ");
+    print_path(request->csv);
+    (void)printf("}\n");
 }
 
 int mh_cmd_export(int argc, char **argv)
@@ -91,12 +121,14 @@ int mh_cmd_export(int argc, char **argv)
     }
     if (request.trace)
         status = mh_export_trace(request.run, request.trace, &events, &err);
-    if (status == MH_OK && request.trace)
+    if (status == MH_OK && request.trace && !request.json)
         (void)printf("%s: %" PRIu64 " events\n", request.trace, events);
     if (status == MH_OK && request.csv)
         status = export_csv(request.run, request.csv, &err);
     if (status != MH_OK)
         return mh_cli_fail(MH_CLI_FAILED, "export", "check the run and where the output goes", "%s",
                            err.message);
+    if (request.json)
+        print_json(&request, events);
     return MH_CLI_OK;
 }

@@ -2,12 +2,12 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "options.h"
+#include "progress.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define WHERE "probe"
 
@@ -30,12 +30,10 @@ static void print_help(void)
         "  --help        this text\n");
 }
 
-/* On a terminal, how far it is; the line is written over and at last removed. */
-static int show_progress(void *unused, const char *what, double share)
+static int show_progress(void *progress, const char *what, double share)
 {
-    (void)unused;
-    (void)fprintf(stderr, "\r\033[Kprobing: %3.0f %%  %s", share < 1 ? share * 100 : 100, what);
-    (void)fflush(stderr);
+    (void)what;
+    mh_progress_show(progress, share);
     return 0;
 }
 
@@ -113,7 +111,8 @@ int mh_cmd_probe(int argc, char **argv)
     mh_probe_options options;
     mh_probe probe;
     mh_error err;
-    bool read_only = false, json = false, help = false, terminal = isatty(STDERR_FILENO);
+    bool read_only = false, json = false, help = false;
+    mh_progress progress;
     mh_probe_options_init(&options);
     const mh_cli_option table[] = {
         {"--size", MH_CLI_SIZE, &options.bytes, 0},
@@ -134,10 +133,11 @@ int mh_cmd_probe(int argc, char **argv)
                            "'%s' is a URL, and there is no HTTP client in this build",
                            options.path);
     options.read_only = read_only;
-    options.progress = terminal ? show_progress : NULL;
+    options.progress = show_progress;
+    options.progress_arg = &progress;
+    mh_progress_begin(&progress, "probing", options.path);
     mh_status status = mh_probe_run(&probe, &options, &err);
-    if (terminal)
-        (void)fprintf(stderr, "\r\033[K");
+    mh_progress_end(&progress);
     if (status != MH_OK)
         return mh_cli_fail(status == MH_ERR_INVALID ? MH_CLI_USAGE : MH_CLI_FAILED, WHERE,
                            remedy(status, &err), "%s", err.message);

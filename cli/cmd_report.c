@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "cli.h"
+#include "progress.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -12,7 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SEE_HELP "see millhead report --help"
@@ -241,42 +241,14 @@ static int print_json(const mh_page *page, const report_request *request, const 
     return MH_CLI_OK;
 }
 
-/* --- reading, with a line that says how far --- */
-
-typedef struct watcher {
-    const char *path;
-    double began;
-    bool shown;
-} watcher;
-
-static double now_s(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
-static int show_progress(void *argument, uint64_t bytes, uint64_t all)
-{
-    watcher *w = argument;
-    double since = now_s() - w->began;
-    if (since < 1 || !all || !isatty(STDERR_FILENO))
-        return 0;
-    double share = (double)bytes / (double)all;
-    (void)fprintf(stderr, "\rreading %s: %3.0f %%, %.0f s left \033[K", w->path, 100 * share,
-                  since * (1 - share) / (share > 0 ? share : 1));
-    w->shown = true;
-    return 0;
-}
-
 static int read_runs(mh_page *page, const report_request *request)
 {
     mh_error err;
     for (int at = 0; at < request->run_count; at++) {
-        watcher w = {request->runs[at], now_s(), false};
-        mh_status status = mh_page_add(page, request->runs[at], show_progress, &w, &err);
-        if (w.shown)
-            (void)fprintf(stderr, "\r\033[K");
+        mh_progress progress;
+        mh_progress_begin(&progress, "reading", request->runs[at]);
+        mh_status status = mh_page_add(page, request->runs[at], mh_progress_bytes, &progress, &err);
+        mh_progress_end(&progress);
         if (status != MH_OK)
             return mh_cli_fail(MH_CLI_FAILED, "report", remedy(status), "%s", err.message);
     }

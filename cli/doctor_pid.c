@@ -2,16 +2,14 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "doctor.h"
+#include "progress.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-/* On a terminal, how far it is; the line is written over and at last removed. */
-static int show_progress(void *pid, double share)
+static int show_progress(void *progress, double share)
 {
-    (void)fprintf(stderr, "\rlooking at process %d: %3.0f %%", *(const int *)pid, share * 100);
-    (void)fflush(stderr);
+    mh_progress_show(progress, share);
     return 0;
 }
 
@@ -48,14 +46,15 @@ static void add_notes(mh_verdict *verdict, const mh_live *live)
 
 int mh_doctor_pid(int pid, bool json, double seconds)
 {
-    bool terminal = isatty(STDERR_FILENO);
+    mh_progress progress;
+    char name[16];
     mh_live *live = NULL;
     mh_verdict verdict;
     mh_error err;
-    mh_status status =
-        mh_live_look(&live, pid, seconds, terminal ? show_progress : NULL, &pid, &err);
-    if (terminal)
-        (void)fprintf(stderr, "\r\033[K");
+    (void)snprintf(name, sizeof name, "%d", pid);
+    mh_progress_begin(&progress, "looking at process", name);
+    mh_status status = mh_live_look(&live, pid, seconds, show_progress, &progress, &err);
+    mh_progress_end(&progress);
     if (status == MH_OK)
         status = mh_verdict_make(&verdict, mh_live_facts(live), &err);
     if (status == MH_OK) {

@@ -3,6 +3,7 @@
  */
 #include "options.h"
 #include "plan.h"
+#include "progress.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -253,7 +254,10 @@ int mh_plan_cmd_whatif(int argc, char **argv)
         print_help();
         return MH_CLI_OK;
     }
-    mh_status status = mh_run_read(&run, request.path, NULL, NULL, &err);
+    mh_progress progress;
+    mh_progress_begin(&progress, "reading", request.path);
+    mh_status status = mh_run_read(&run, request.path, mh_progress_bytes, &progress, &err);
+    mh_progress_end(&progress);
     if (status == MH_OK)
         status = mh_plan_whatif_make(&plan, mh_run_facts(run), &request.options, &err);
     mh_run_close(run);

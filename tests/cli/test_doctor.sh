@@ -182,6 +182,11 @@ contains "$(cat "$scratch/trace.json")" '"rank 1 on h1"'
 [ "$(wc -l <"$scratch/table.csv")" -eq 3 ] || fail "the table: $(cat "$scratch/table.csv")"
 contains "$(cat "$scratch/table.csv")" "all,40,160,0.010000000,0.390000000,3.600000000,0.010000000"
 good export "$log" --trace "$scratch/trace.json"
+good export "$log" --json --trace "$scratch/trace.json"
+contains "$out" "{\"trace\": \"$scratch/trace.json\", \"events\": "
+contains "$out" ', "csv": null}'
+good export "$log" --json --csv "$scratch/table.csv"
+[ "$out" = "{\"trace\": null, \"events\": null, \"csv\": \"$scratch/table.csv\"}" ] || fail "said '$out'"
 good export --help
 bad 2 export
 bad 2 export "$run"

@@ -1,0 +1,69 @@
+"""The command on a terminal: how far it is, bold headings, and neither where they are not wanted."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import millhead
+import pytest
+from millhead.data import Dummy
+from torch.utils.data import DataLoader
+
+COMMAND = os.path.join(sysconfig.get_path("scripts"), "millhead")
+BOLD, CLEARED = "\033[1m", "\r\033[K"
+
+
+def _on_terminal(*arguments: object, **variables: str) -> str:
+    """Everything that the command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    with subprocess.Popen(
+        [COMMAND, *map(str, arguments)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment | {"TERM": "xterm"} | variables,
+    ) as child:
+        os.close(theirs)
+        written = b""
+        try:
+            while chunk := os.read(ours, 65536):
+                written += chunk
+        except OSError:  # EIO: nobody has the terminal open any more
+            pass
+        finally:
+            os.close(ours)
+    assert child.returncode == 0, written
+    return written.decode()
+
+
+def test_a_long_command_says_how_far_it_is_and_removes_the_line(tmp_path: Path) -> None:
+    written = _on_terminal("probe", "--seconds", 4, "--size", "16MiB", tmp_path)
+    assert "\rprobing " in written
+    assert " s left\033[K" in written
+    assert written.rindex(CLEARED) < written.index("memory copy")
+
+
+def test_a_terminal_that_cannot_go_back_gets_no_such_line(tmp_path: Path) -> None:
+    written = _on_terminal("probe", "--seconds", 4, "--size", "16MiB", tmp_path, TERM="dumb")
+    assert "memory copy" in written
+    assert "\033" not in written
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run."""
+    path = tmp_path_factory.mktemp("terminal") / "run"
+    loader = DataLoader(Dummy(length=64, latency=0.001), batch_size=8)
+    for _ in millhead.watch(loader, run=str(path)):
+        pass
+    return path
+
+
+def test_headings_are_bold_unless_no_color_is_set(run: Path) -> None:
+    assert BOLD in _on_terminal("doctor", run)
+    assert "\033" not in _on_terminal("doctor", run, NO_COLOR="1")
