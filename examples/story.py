@@ -75,11 +75,21 @@ def conclusion(before: dict[str, Any], after: dict[str, Any]) -> str:
     )
 
 
+def make_room(*directories: Path) -> None:
+    """Remove what an earlier story left."""
+    for old in directories:
+        try:
+            shutil.rmtree(old)
+        except FileNotFoundError:
+            pass
+        except OSError as error:  # made by root, say
+            raise SystemExit(f"story: cannot remove '{old}': {error.strerror}; say -o") from None
+
+
 def tell(place: Path, bold: Any) -> Path:
     """The whole story; the path of its report."""
     pictures, runs = place / "pictures", [place / "before"]
-    for old in (pictures, place / "before", place / "after"):
-        shutil.rmtree(old, ignore_errors=True)
+    make_room(pictures, place / "before", place / "after")
     pictures.mkdir(parents=True)
     write_pictures(pictures)
     before = examine(bold("A training program is slow. Why?"), runs[0], [str(pictures)])
