@@ -25,6 +25,7 @@ static const verb verbs[] = {
     {"probe", "what memory, page cache and storage give here", mh_cmd_probe},
     {"report", "runs as a page to look at, and its pictures", mh_cmd_report},
     {"run", "a Python program, with torch's loaders made millhead's", mh_cmd_python},
+    {"tune", "the loader's settings for a dataset and a train step", mh_cmd_python},
 };
 
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)

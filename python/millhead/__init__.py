@@ -12,15 +12,17 @@ if TYPE_CHECKING:
     from typing import Any
 
     from millhead import data, report
+    from millhead._load_config import load_config
     from millhead._watch import watch
     from millhead.timer import StepTimer
 
-__all__ = ["Advice", "Error", "StepTimer", "__version__", "data", "report", "watch"]
+__all__ = ["Advice", "Error", "StepTimer", "__version__", "data", "load_config", "report", "watch"]
 
 #: Public names that are looked up when they are asked for, and where.
 _LAZY = {
     "StepTimer": "millhead.timer",
     "data": "millhead.data",
+    "load_config": "millhead._load_config",
     "report": "millhead.report",
     "watch": "millhead._watch",
 }

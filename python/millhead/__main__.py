@@ -6,7 +6,12 @@ import importlib
 import sys
 
 #: Each has a function ``main(arguments)`` that returns the exit code.
-VERBS = {"bench": "millhead.bench", "doctor": "millhead.doctor", "run": "millhead.run"}
+VERBS = {
+    "bench": "millhead.bench",
+    "doctor": "millhead.doctor",
+    "run": "millhead.run",
+    "tune": "millhead.tune",
+}
 
 
 def main() -> int:

@@ -462,6 +462,9 @@ static PyMethodDef core_functions[] = {
      "the caller must fetch or collate."},
     {"diagnose", mh_core_diagnose, METH_O,
      "diagnose(path): what a run or log waited for, as the text of `millhead doctor --json`."},
+    {"replay", mh_core_replay, METH_VARARGS,
+     "replay(path, settings): the seconds a run would have taken, start-up left out, for each "
+     "(workers, prefetch, in_order) of a list."},
     {"cpus", core_cpus, METH_NOARGS, "CPUs this process may use: affinity and cgroup quota."},
     {"plan_workers", core_plan_workers, METH_VARARGS,
      "plan_workers(cpus, ranks): loader workers for each rank, as `millhead plan cpus` has it."},

@@ -249,8 +249,9 @@ bool mh_buffer_type(const Py_buffer *view, mh_leaf *leaf);
  * tuple, of [columns[i] for i in indices] when it is one tensor or array. NULL as mh_collate. */
 PyObject *mh_gather(mh_sink *sink, PyObject *columns, PyObject *indices);
 
-/* --- _diagnose.c: a function of the module --- */
+/* --- _diagnose.c: functions of the module --- */
 PyObject *mh_core_diagnose(PyObject *self, PyObject *path);
+PyObject *mh_core_replay(PyObject *self, PyObject *arguments);
 
 /* --- _tree.c: the structure of a batch --- */
 

@@ -7,8 +7,6 @@ import datetime
 import glob
 import json
 import os
-import re
-import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +17,7 @@ from millhead._bench_matrix import Matrix, Outcome, Settings, go_through, runs_o
 from millhead._bench_summary import baseline_of, describe, rows_of
 from millhead._bench_table import Progress, table, wants_colour
 from millhead._bench_target import DEFAULT
+from millhead._options import duration, say, train_step, whole
 
 HELP = """\
 usage: millhead bench [TARGET] [OPTIONS]
@@ -70,7 +69,7 @@ def main(arguments: list[str]) -> int:
             return 0
         return _bench(options)
     except Wrong as wrong:
-        print(f"millhead: {_printable(str(wrong))}", file=sys.stderr)
+        say(str(wrong))
         return EXIT_USAGE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -84,37 +83,8 @@ class _Parser(argparse.ArgumentParser):
         raise Wrong(f"{message} (bench): see millhead bench --help")
 
 
-def _whole(least: int) -> Any:
-    def read(text: str) -> int:
-        if not re.fullmatch("[0-9]{1,9}", text) or int(text) < least:
-            raise argparse.ArgumentTypeError(f"'{text}' is no whole number of {least} or more")
-        return int(text)
-
-    return read
-
-
 def _limit(text: str) -> int | None:
-    return None if text == "all" else int(_whole(1)(text))
-
-
-def _train_step(text: str) -> float | str:
-    if ":" in text:
-        return text
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 1e6:
-        raise argparse.ArgumentTypeError(f"'{text}' is neither seconds nor MODULE:NAME")
-    return seconds
-
-
-def _duration(text: str) -> float:
-    units = {"": 1, "s": 1, "m": 60, "h": 3600}
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smh]?)", text)
-    if not found or float(found[1]) == 0:
-        raise argparse.ArgumentTypeError(f"'{text}' is no time like 90s, 10m or 1h")
-    return float(found[1]) * units[found[2]]
+    return None if text == "all" else int(whole(1)(text))
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -123,18 +93,18 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--configs", type=Path)
     parser.add_argument("--plan", action="store_true")
     parser.add_argument("--loader", choices=_bench_configs.LOADERS, default="millhead")
-    parser.add_argument("--batch-size", type=_whole(1), default=32)
-    parser.add_argument("--epochs", type=_whole(1), default=2)
+    parser.add_argument("--batch-size", type=whole(1), default=32)
+    parser.add_argument("--epochs", type=whole(1), default=2)
     parser.add_argument("--limit-batches", type=_limit, default=50)
-    parser.add_argument("--train-step", type=_train_step, default=0.1)
-    parser.add_argument("--repeats", type=_whole(1), default=3)
+    parser.add_argument("--train-step", type=train_step, default=0.1)
+    parser.add_argument("--repeats", type=whole(1), default=3)
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--files", action="append", default=[])
-    parser.add_argument("--time-limit", type=_duration, default=600.0)
+    parser.add_argument("--time-limit", type=duration, default=600.0)
     parser.add_argument("-o", dest="output", type=Path)
     parser.add_argument("--continue", dest="go_on", action="store_true")
-    parser.add_argument("--cpus", type=_whole(1))
-    parser.add_argument("--gpus", type=_whole(0))
+    parser.add_argument("--cpus", type=whole(1))
+    parser.add_argument("--gpus", type=whole(0))
     parser.add_argument("--json", action="store_true")
     parser.add_argument("-h", "--help", action="store_true")
     options = parser.parse_args(arguments)
@@ -254,23 +224,14 @@ def _show(
             print(f"\nrecommended: {recommended['name']}: {recommended['reason']}")
         print(f"logs and bench.json: {directory}")
     if interrupted:
-        _say(f"interrupted ({directory}): what is done is kept; -o {directory} goes on from there")
+        say(f"interrupted ({directory}): what is done is kept; -o {directory} goes on from there")
         return EXIT_INTERRUPTED
     if matrix.missing:
-        _say(
+        say(
             f"time is up with {len(matrix.missing)} runs left (--time-limit): -o {directory} goes "
             "on from there, --limit-batches shortens"
         )
     elif not recommended:
         first = next(row["error"] for row in report["configs"] if row["error"])
-        _say(f"no configuration could be measured: {first} ({options.target}): see {directory}")
+        say(f"no configuration could be measured: {first} ({options.target}): see {directory}")
     return 0 if recommended else EXIT_FAILED
-
-
-def _say(text: str) -> None:
-    print(f"millhead: {_printable(text)}", file=sys.stderr)
-
-
-def _printable(text: str) -> str:
-    """A message stays one line and moves no cursor, whatever it quotes."""
-    return "".join(char if char.isprintable() else "?" for char in text)

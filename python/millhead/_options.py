@@ -1,0 +1,51 @@
+"""What the verbs in Python share: readers of options, and the one line of a message."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """A reader of whole numbers."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch("[0-9]{1,9}", text) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"'{text}' is no whole number of {least} or more")
+        return int(text)
+
+    return read
+
+
+def train_step(text: str) -> float | str:
+    """Seconds, or MODULE:NAME of a function that is given each batch."""
+    if ":" in text:
+        return text
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e6:
+        raise argparse.ArgumentTypeError(f"'{text}' is neither seconds nor MODULE:NAME")
+    return seconds
+
+
+def duration(text: str) -> float:
+    """Seconds of a time like 90s, 10m or 1h."""
+    units = {"": 1, "s": 1, "m": 60, "h": 3600}
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smh]?)", text)
+    if not found or float(found[1]) == 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is no time like 90s, 10m or 1h")
+    return float(found[1]) * units[found[2]]
+
+
+def say(text: str) -> None:
+    """Tell the user, on standard error."""
+    print(f"millhead: {printable(text)}", file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    """A message stays one line and moves no cursor, whatever it quotes."""
+    return "".join(char if char.isprintable() else "?" for char in text)

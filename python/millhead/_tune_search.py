@@ -1,0 +1,339 @@
+"""The search of `millhead tune`: no clock, no process, only what to measure next and when to stop.
+
+It measures the loader without workers, lets the replay of that run predict what every number of workers
+would give, measures the best of them and then its neighbours, up and down, until another step gains
+less than noise. Prefetch, dispatch, order and threads follow where the verdict or the replay names them.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Protocol
+
+from millhead._tune_space import PREFETCHES, Limits, Setting, Trial
+
+#: What a costlier setting must gain, as a share, to be worth it.
+WORTH = 0.05
+#: Training that waits less than this share of the time is kept busy.
+SATURATED = 0.02
+#: By how much two runs of the same differ (a standard deviation), until repeats tell better; and
+#: how many repeats that belief is worth.
+USUAL_NOISE, BELIEF = 0.03, 4
+#: An error bar of a difference from which on the machine is called noisy.
+NOISY = 0.1
+#: Repeats that a comparison may take, and up to which gap a winner is confirmed by a second run.
+MOST_REPEATS, CONFIRM = 3, 0.25
+#: A neighbour that is predicted to be slower than this is not tried.
+HOPELESS = 0.9
+#: What a worker may take, until one was measured.
+SUPPOSED_WORKER = 100 << 20
+
+
+class Failed(Exception):
+    """A setting could not be measured: why, in one line."""
+
+
+class NothingFits(Exception):
+    """Not even the smallest setting keeps to the limits: why, in one line."""
+
+
+class Measurer(Protocol):
+    """Where the numbers come from."""
+
+    def measure(self, setting: Setting) -> Trial:
+        """Run it once more; raises Failed."""
+
+    def predict(self, measured: Setting, others: list[Setting]) -> list[float]:
+        """Samples a second of other settings, by replay of one that was measured."""
+
+
+class Search:
+    """All that was tried, and the next step."""
+
+    def __init__(self, measurer: Measurer, limits: Limits) -> None:
+        self.measurer = measurer
+        self.limits = limits
+        self.tried: dict[Setting, list[Trial]] = {}
+        #: Settings that did not work or did not fit, and why.
+        self.refused: dict[Setting, str] = {}
+
+    def run(self) -> None:
+        """Search to the end. Whatever ends it sooner, `best` and `tried` are good."""
+        sizes = self.limits.batch_sizes
+        start = Setting(batch_size=sizes[0])
+        if not self._try(start):
+            raise NothingFits(self.refused[start])
+        best = self._climb(start)
+        best = self._other_ways(best)
+        if len(sizes) > 1:
+            best = self._other_sizes(best)
+        self._confirm()
+
+    # ---- numbers ---------------------------------------------------------------------------------
+
+    def rate(self, setting: Setting) -> float:
+        """Samples a second, the mean of its runs."""
+        return statistics.fmean(trial.rate for trial in self.tried[setting])
+
+    def wait_share(self, setting: Setting) -> float:
+        """Share of the time in which training waited."""
+        return statistics.fmean(trial.wait_share for trial in self.tried[setting])
+
+    def saturated(self, setting: Setting) -> bool:
+        """Whether a batch is loaded in less time than it is processed."""
+        return self.wait_share(setting) <= SATURATED
+
+    def noise(self) -> float:
+        """By how much runs of the same setting differ: a standard deviation, as a share."""
+        squares, freedom = BELIEF * USUAL_NOISE**2, float(BELIEF)
+        for setting, trials in self.tried.items():
+            mean = self.rate(setting)
+            squares += sum((trial.rate / mean - 1) ** 2 for trial in trials)
+            freedom += len(trials) - 1
+        return math.sqrt(squares / freedom)
+
+    def bar(self, one: Setting, other: Setting) -> float:
+        """The error bar of the ratio of their rates: two standard errors."""
+        runs = sum(1 / len(self.tried[setting]) for setting in (one, other))
+        return 2 * self.noise() * math.sqrt(runs)
+
+    def gap(self, one: Setting, other: Setting) -> float:
+        """By how much one is faster than the other, as a share."""
+        return self.rate(one) / self.rate(other) - 1
+
+    def fastest(self) -> Setting:
+        """The highest rate that was seen."""
+        return max(self.tried, key=self.rate)
+
+    def best(self) -> Setting:
+        """The cheapest that is as fast as the fastest, within what is worth it and noise."""
+        top = self.fastest()
+        alike = [one for one in self.tried if self.gap(top, one) <= max(WORTH, self.bar(top, one))]
+        return min(alike, key=lambda setting: setting.cost)
+
+    # ---- trying ----------------------------------------------------------------------------------
+
+    def _try(self, setting: Setting) -> bool:
+        """Measure it, if it was not and may fit; whether there are numbers of it."""
+        if setting in self.tried:
+            return True
+        if setting in self.refused:
+            return False
+        needed = self._memory_of(setting)
+        if needed > self.limits.memory:
+            self.refused[setting] = f"would take {_megabytes(needed)}"
+            return False
+        try:
+            trial = self.measurer.measure(setting)
+        except Failed as failed:
+            if not self.tried:
+                raise  # not the setting's fault
+            self.refused[setting] = str(failed)
+            return False
+        if trial.memory > self.limits.memory:
+            self.refused[setting] = f"takes {_megabytes(trial.memory)}"
+            return False
+        self.tried[setting] = [trial]
+        return True
+
+    def _memory_of(self, setting: Setting) -> float:
+        """What it may take, at the most that workers took so far."""
+        if not self.tried or setting.workers == 0:
+            return 0.0
+        alone = min(trial.memory for trials in self.tried.values() for trial in trials)
+        each = 0.0
+        for other, trials in self.tried.items():
+            if other.workers:
+                more = max(trial.memory for trial in trials) - alone
+                each = max(each, more / other.workers * max(1.0, setting.prefetch / other.prefetch))
+        return alone + each * setting.workers
+
+    def _again(self, setting: Setting) -> bool:
+        """Repeat it; whether that worked."""
+        try:
+            self.tried[setting].append(self.measurer.measure(setting))
+        except Failed:
+            return False
+        return True
+
+    def _is_faster(self, costly: Setting, cheap: Setting) -> bool:
+        """Whether the costlier of two measured settings is worth it, after as many interleaved
+        repeats as that takes."""
+        while True:
+            gap, bar = self.gap(costly, cheap), self.bar(costly, cheap)
+            if gap > max(bar, WORTH):
+                return True
+            if gap < WORTH - bar / 2:
+                return False
+            behind = [one for one in (cheap, costly) if len(self.tried[one]) < MOST_REPEATS]
+            if not behind or not all(self._again(one) for one in behind):
+                return False
+
+    # ---- workers ---------------------------------------------------------------------------------
+
+    def _climb(self, current: Setting) -> Setting:
+        """From a measured setting to the number of workers that is best for it."""
+        if not self.saturated(current):
+            goal = self._jump(current)
+            if goal == current or self.rate(goal) > self.rate(current):
+                goal = self._up(goal)
+            else:
+                goal = self._retreat(goal, current)
+            current = goal
+        return self._down(current)
+
+    def _jump(self, current: Setting) -> Setting:
+        """To what is predicted to be the best number of workers."""
+        steps = [replace(current, workers=step) for step in self.limits.ladder()]
+        rates = self.measurer.predict(current, steps)
+        goal = next(
+            step
+            for step, rate in zip(steps, rates, strict=True)
+            if rate * (1 + SATURATED) >= max(rates)
+        )
+        room = self.limits.memory - max(trial.memory for trial in self.tried[current])
+        if goal.workers > 1 and current.workers == 0 and goal.workers * SUPPOSED_WORKER > room:
+            self._try(replace(current, workers=1))  # what a worker takes, before there are many
+        while goal != current and not self._try(goal):
+            lower = [step for step in steps if step.workers < goal.workers]
+            goal = lower[-1] if lower else current
+        return goal
+
+    def _retreat(self, goal: Setting, start: Setting) -> Setting:
+        """The prediction was wrong: half as many workers, until they are faster than the start."""
+        while goal.workers > start.workers + 1 and self.rate(goal) <= self.rate(start):
+            halfway = (goal.workers + start.workers) // 2
+            lower = replace(goal, workers=max(s for s in self.limits.ladder() if s <= halfway))
+            if lower.workers <= start.workers or not self._try(lower):
+                break
+            goal = lower
+        return goal
+
+    def _up(self, current: Setting) -> Setting:
+        for step in self.limits.ladder():
+            more = replace(current, workers=step)
+            if step <= current.workers:
+                continue
+            if self.saturated(current) or not self._try(more) or not self._is_faster(more, current):
+                break
+            current = more
+        return current
+
+    def _down(self, current: Setting) -> Setting:
+        for step in reversed(self.limits.ladder()):
+            fewer = replace(current, workers=step)
+            if step >= current.workers:
+                continue
+            if fewer not in self.tried and self._is_hopeless(fewer, current):
+                break
+            if not self._try(fewer) or self._is_faster(current, fewer):
+                break
+            current = fewer
+        return current
+
+    def _is_hopeless(self, other: Setting, current: Setting) -> bool:
+        now, then = self.measurer.predict(current, [current, other])
+        return then < HOPELESS * now
+
+    # ---- the rest --------------------------------------------------------------------------------
+
+    def _other_ways(self, best: Setting) -> Setting:
+        """More in reserve, another dispatch or order, threads: where something speaks for them."""
+        if best.workers == 0:
+            return best
+        for other in self._ways(best):
+            if self.saturated(best):
+                break
+            if self._try(other) and self._is_faster(other, best):
+                best = other
+        return best if best.dispatch == "batch" else self._down(self._up(best))
+
+    def _ways(self, best: Setting) -> Iterator[Setting]:
+        deeper = [replace(best, prefetch=depth) for depth in PREFETCHES]
+        rates = self.measurer.predict(best, deeper)
+        for setting, rate in zip(deeper, rates, strict=True):
+            if rate > (1 + WORTH) * rates[0] and rate * (1 + SATURATED) >= max(rates):
+                yield setting
+                break
+        causes = {trial.cause for trials in self.tried.values() for trial in trials}
+        if "tail-bound" in causes:
+            if self.limits.loader == "millhead":
+                yield replace(best, dispatch="sample")
+            yield replace(best, in_order=False)
+        if self.limits.streams and self.limits.loader == "millhead":
+            yield replace(best, threads=max(2, self.limits.cpus // best.workers))
+
+    def _other_sizes(self, best: Setting) -> Setting:
+        """The next larger batches, or the next smaller ones, while they give more samples."""
+        sizes = sorted(self.limits.batch_sizes)
+        at = sizes.index(best.batch_size)
+        for direction in (sizes[at + 1 :], sizes[:at][::-1]):
+            for size in direction:
+                other = replace(best, batch_size=size)
+                if not self._try(other) or not self._is_faster(other, best):
+                    break
+                best = self._climb(other)
+        return best
+
+    def _confirm(self) -> None:
+        """Repeat the best and its nearest rival once more where they are close: by chance?"""
+        best = self.best()
+        rivals = [one for one in self.tried if one != best]
+        if not rivals:
+            return
+        rival = min(rivals, key=lambda one: abs(self.gap(one, best)))
+        if self.wait_share(best) > SATURATED and abs(self.gap(rival, best)) < CONFIRM:
+            for setting in (best, rival):
+                if len(self.tried[setting]) < 2 and not self._again(setting):
+                    return
+            cheap, costly = sorted((best, rival), key=lambda one: one.cost)
+            self._is_faster(costly, cheap)
+
+    # ---- why it ended ----------------------------------------------------------------------------
+
+    def is_noisier(self) -> bool:
+        """Whether what seemed faster than the best is within an error bar that says little."""
+        best, top = self.best(), self.fastest()
+        return top != best and self.gap(top, best) > WORTH and self.bar(top, best) > NOISY
+
+    def why_stopped(self) -> str:
+        """The rule that ended the search, with its numbers."""
+        best = self.best()
+        share = self.wait_share(best)
+        if self.is_noisier():
+            top = self.fastest()
+            return (
+                f"noisier than any difference: {top.name} measures {self.gap(top, best):+.0%}, and "
+                f"the error bar is {self.bar(top, best):.0%}; the fewest workers win"
+            )
+        if self.saturated(best):
+            return (
+                "saturated: a batch is loaded in less time than it is processed (training waits "
+                f"{share:.1%} of the time)"
+            )
+        above = [one for one in self.refused if one.workers > best.workers]
+        if above:
+            nearest = min(above, key=lambda one: one.workers)
+            return f"{nearest.workers} workers cannot be had: {self.refused[nearest]}"
+        if best.workers == self.limits.most_workers:
+            return f"the limit of {best.workers} workers is reached (training waits {share:.0%})"
+        if best.workers == 0:
+            return "workers do not help here: none is faster beyond noise" + self._gain_above(best)
+        return (
+            f"diminishing returns: another step gains less than {WORTH:.0%} or the noise"
+            + self._gain_above(best)
+        )
+
+    def _gain_above(self, best: Setting) -> str:
+        above = [one for one in self.tried if one.cost > best.cost]
+        if not above:
+            return ""
+        top = max(above, key=self.rate)
+        return f" ({top.name} gives {self.gap(top, best):+.0%} ±{self.bar(top, best):.0%})"
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:.0f} MB"

@@ -1,0 +1,130 @@
+"""The trials of `millhead tune`: runs of `millhead bench`, as short as gives a stable number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import millhead
+from millhead import _core
+from millhead._bench_configs import Config
+from millhead._bench_matrix import Matrix, Outcome, Run, Settings
+from millhead._bench_summary import cause_of
+from millhead._tune_search import Failed
+from millhead._tune_space import Limits, Setting, Trial
+
+#: Batches of the first look, which tells how long a batch takes.
+LOOK = 12
+#: What a trial should take, without start-up, and its least batches for each worker: with fewer, how
+#: the last ones fall would be measured.
+TRIAL_S, ROUNDS = 2.0, 6
+#: The most batches of a trial, for loops of microseconds; and the most epochs, for small datasets.
+MOST_BATCHES, MOST_EPOCHS = 3000, 50
+
+
+class Trials:
+    """Measures settings, each run in a process of its own, until the deadline (of time.monotonic)."""
+
+    def __init__(
+        self,
+        directory: Path,
+        target: str,
+        train_step: float | str,
+        limits: Limits,
+        deadline: float,
+        tell: Callable[[Setting], None],
+    ) -> None:
+        shared = Settings(target, 1, LOOK, train_step, 1, cold=False, files=())
+        self.matrix = Matrix(directory, shared)
+        self.limits = limits
+        self.deadline = deadline
+        self.tell = tell
+        #: The newest run of each setting, and how many there are.
+        self.newest: dict[Setting, Outcome] = {}
+        self.counts: dict[Setting, int] = {}
+        #: Samples of a trial with workers and of one without; 0: not known yet.
+        self.samples, self.samples_alone = 0, 0
+        #: Samples of an epoch, once a trial has come to its end.
+        self.epoch: int | None = None
+        #: Seconds to load a sample without workers.
+        self.load_s = 0.0
+
+    def close(self) -> None:
+        """Let the directory go."""
+        self.matrix.close()
+
+    def measure(self, setting: Setting) -> Trial:
+        """One run; raises Failed, or OutOfTime at the deadline."""
+        if not self.samples:
+            trial = self._first_look(setting)
+            if trial is not None:
+                return trial
+        aim = self.samples if setting.workers else self.samples_alone
+        return self._trial(setting, self._run(setting, math.ceil(aim / setting.batch_size)))
+
+    def predict(self, measured: Setting, others: list[Setting]) -> list[float]:
+        """By replay of the newest run; where it cannot be replayed, all are alike."""
+        outcome = self.newest[measured]
+        wanted = [(other.workers, other.prefetch, other.in_order) for other in others]
+        try:
+            seconds = _core.replay(outcome.directory, wanted)
+        except (millhead.Error, OSError):
+            return [1.0] * len(others)
+        return [outcome.result["samples"] / max(each, 1e-9) for each in seconds]
+
+    # ---- how long ----------------------------------------------------------------------------------
+
+    def _first_look(self, setting: Setting) -> Trial | None:
+        """Learn from a few batches how many a trial takes; the trial, if that was enough of one."""
+        outcome = self._run(setting, LOOK)
+        result = outcome.result
+        self.load_s = (result["wait_s"]["mean"] or result["first_batch_s"]) / setting.batch_size
+        steps = [replace(setting, workers=step) for step in self.limits.ladder()]
+        rates = self.predict(setting, steps)
+        fastest = max(rates)
+        rounds = ROUNDS * steps[rates.index(fastest)].workers * setting.batch_size
+        most = MOST_BATCHES * setting.batch_size
+        self.samples = min(most, max(LOOK * setting.batch_size, rounds, round(TRIAL_S * fastest)))
+        self.samples_alone = min(
+            self.samples, max(LOOK * setting.batch_size, round(TRIAL_S * rates[0]))
+        )
+        enough = self.samples_alone < 2 * result["samples"]
+        return self._trial(setting, outcome) if enough else None
+
+    def _run(self, setting: Setting, batches: int) -> Outcome:
+        epochs = 1
+        if self.epoch is not None:
+            whole = max(1, math.ceil(self.epoch / setting.batch_size))
+            epochs = min(MOST_EPOCHS, math.ceil(batches / whole))
+            batches = min(batches, whole)
+        self.matrix.settings = replace(self.matrix.settings, epochs=epochs, limit_batches=batches)
+        self.tell(setting)
+        repeat = self.counts[setting] = self.counts.get(setting, 0) + 1
+        given = setting.given(setting.name, self.limits.loader)
+        run = Run(Config(setting.name, given, self.limits.loader), repeat, cold=False)
+        outcome = self.matrix.execute(run, self.deadline)
+        if not outcome.done:
+            raise Failed(outcome.result["what"])
+        if outcome.result["batches"] == 0:
+            raise Failed("it gives no batch")
+        if outcome.result["batches"] < batches * epochs and self.epoch is None:
+            self.epoch = outcome.result["samples"]
+        self.newest[setting] = outcome
+        return outcome
+
+    def _trial(self, setting: Setting, outcome: Outcome) -> Trial:
+        result = outcome.result
+        # The first batch takes what loading it takes; what more it took is the start of workers.
+        starting = max(0.0, result["first_batch_s"] - self.load_s * setting.batch_size)
+        seconds = result["total_s"] - result["setup_s"] - starting
+        waited = seconds - result["step_s"]
+        if setting.workers:  # the wait for the first batch is no sign of too few workers
+            waited = result["waited_s"]
+        return Trial(
+            rate=result["samples"] / max(seconds, 1e-9),
+            wait_share=min(1.0, max(0.0, waited / max(seconds, 1e-9))),
+            memory=int(result["pss_mb"] * 1e6),
+            cause=cause_of(outcome.directory),
+        )
