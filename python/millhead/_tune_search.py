@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from millhead._tune_space import PREFETCHES, Limits, Setting, Trial
 
@@ -22,10 +22,12 @@ SATURATED = 0.02
 #: By how much two runs of the same differ (a standard deviation), until repeats tell better; and
 #: how many repeats that belief is worth.
 USUAL_NOISE, BELIEF = 0.03, 4
-#: An error bar of a difference from which on the machine is called noisy.
+#: The largest error bar of a difference that is taken for an excuse to stay with fewer workers.
 NOISY = 0.1
 #: Repeats that a comparison may take, and up to which gap a winner is confirmed by a second run.
 MOST_REPEATS, CONFIRM = 3, 0.25
+#: By how much a gain may differ from the predicted one, as a share of it, and be no surprise.
+BELIEVED = 0.5
 #: A neighbour that is predicted to be slower than this is not tried.
 HOPELESS = 0.9
 #: What a worker may take, until one was measured.
@@ -109,9 +111,19 @@ class Search:
         return max(self.tried, key=self.rate)
 
     def best(self) -> Setting:
-        """The cheapest that is as fast as the fastest, within what is worth it and noise."""
-        top = self.fastest()
-        alike = [one for one in self.tried if self.gap(top, one) <= max(WORTH, self.bar(top, one))]
+        """The cheapest that is as fast as the fastest, within what is worth it and noise.
+
+        A large error bar excuses only so much, unless nothing at all stands out of it: then it is
+        the cheapest of all.
+        """
+        top, least = self.fastest(), min(self.tried, key=lambda setting: setting.cost)
+        if self.gap(top, least) <= self.bar(top, least):
+            return least
+        alike = [
+            one
+            for one in self.tried
+            if self.gap(top, one) <= max(WORTH, min(NOISY, self.bar(top, one)))
+        ]
         return min(alike, key=lambda setting: setting.cost)
 
     # ---- trying ----------------------------------------------------------------------------------
@@ -164,13 +176,24 @@ class Search:
         repeats as that takes."""
         while True:
             gap, bar = self.gap(costly, cheap), self.bar(costly, cheap)
-            if gap > max(bar, WORTH):
-                return True
-            if gap < WORTH - bar / 2:
-                return False
+            if not self._is_surprise(costly, cheap):
+                if gap > max(bar, WORTH):
+                    return True
+                if gap < WORTH - bar / 2:
+                    return False
             behind = [one for one in (cheap, costly) if len(self.tried[one]) < MOST_REPEATS]
             if not behind or not all(self._again(one) for one in behind):
                 return False
+
+    def _is_surprise(self, costly: Setting, cheap: Setting) -> bool:
+        """Whether single runs say something else than the replay: one of them may be chance."""
+        repeated = min(len(self.tried[one]) for one in (costly, cheap)) > 1
+        if repeated or costly.batch_size != cheap.batch_size:  # which the replay knows nothing of
+            return False
+        now, then = self.measurer.predict(cheap, [cheap, costly])
+        expected = then / now - 1
+        allowed = max(self.bar(costly, cheap), BELIEVED * abs(expected))
+        return abs(self.gap(costly, cheap) - expected) > allowed
 
     # ---- workers ---------------------------------------------------------------------------------
 
@@ -244,27 +267,30 @@ class Search:
         """More in reserve, another dispatch or order, threads: where something speaks for them."""
         if best.workers == 0:
             return best
-        for other in self._ways(best):
+        for way in self._ways(best):
+            other = replace(best, **way)
             if self.saturated(best):
                 break
             if self._try(other) and self._is_faster(other, best):
                 best = other
-        return best if best.dispatch == "batch" else self._down(self._up(best))
+        if best.dispatch == "sample" or not best.in_order:
+            best = self._down(self._up(best))  # they need other numbers of workers
+        return best
 
-    def _ways(self, best: Setting) -> Iterator[Setting]:
-        deeper = [replace(best, prefetch=depth) for depth in PREFETCHES]
-        rates = self.measurer.predict(best, deeper)
-        for setting, rate in zip(deeper, rates, strict=True):
+    def _ways(self, best: Setting) -> Iterator[dict[str, Any]]:
+        rates = self.measurer.predict(best, [replace(best, prefetch=one) for one in PREFETCHES])
+        for depth, rate in zip(PREFETCHES, rates, strict=True):
             if rate > (1 + WORTH) * rates[0] and rate * (1 + SATURATED) >= max(rates):
-                yield setting
+                yield {"prefetch": depth}
                 break
         causes = {trial.cause for trials in self.tried.values() for trial in trials}
+        ours = self.limits.loader == "millhead"
         if "tail-bound" in causes:
-            if self.limits.loader == "millhead":
-                yield replace(best, dispatch="sample")
-            yield replace(best, in_order=False)
-        if self.limits.streams and self.limits.loader == "millhead":
-            yield replace(best, threads=max(2, self.limits.cpus // best.workers))
+            if ours:
+                yield {"dispatch": "sample"}
+            yield {"in_order": False}
+        if self.limits.streams and ours:
+            yield {"threads": max(2, self.limits.cpus // best.workers)}
 
     def _other_sizes(self, best: Setting) -> Setting:
         """The next larger batches, or the next smaller ones, while they give more samples."""
@@ -273,9 +299,12 @@ class Search:
         for direction in (sizes[at + 1 :], sizes[:at][::-1]):
             for size in direction:
                 other = replace(best, batch_size=size)
-                if not self._try(other) or not self._is_faster(other, best):
+                if not self._try(other):
                     break
-                best = self._climb(other)
+                other = self._climb(other)  # larger batches take more workers to load in time
+                if not self._is_faster(other, best):
+                    break
+                best = other
         return best
 
     def _confirm(self) -> None:
@@ -295,9 +324,9 @@ class Search:
     # ---- why it ended ----------------------------------------------------------------------------
 
     def is_noisier(self) -> bool:
-        """Whether what seemed faster than the best is within an error bar that says little."""
-        best, top = self.best(), self.fastest()
-        return top != best and self.gap(top, best) > WORTH and self.bar(top, best) > NOISY
+        """Whether something seems faster than the cheapest, and nothing is beyond the noise."""
+        top, least = self.fastest(), min(self.tried, key=lambda setting: setting.cost)
+        return WORTH < self.gap(top, least) <= self.bar(top, least)
 
     def why_stopped(self) -> str:
         """The rule that ended the search, with its numbers."""
@@ -321,17 +350,17 @@ class Search:
         if best.workers == self.limits.most_workers:
             return f"the limit of {best.workers} workers is reached (training waits {share:.0%})"
         if best.workers == 0:
-            return "workers do not help here: none is faster beyond noise" + self._gain_above(best)
+            return "workers do not help here: none is faster beyond noise" + self._next_best(best)
         return (
             f"diminishing returns: another step gains less than {WORTH:.0%} or the noise"
-            + self._gain_above(best)
+            + self._next_best(best)
         )
 
-    def _gain_above(self, best: Setting) -> str:
-        above = [one for one in self.tried if one.cost > best.cost]
-        if not above:
+    def _next_best(self, best: Setting) -> str:
+        others = [one for one in self.tried if one != best]
+        if not others:
             return ""
-        top = max(above, key=self.rate)
+        top = max(others, key=self.rate)
         return f" ({top.name} gives {self.gap(top, best):+.0%} ±{self.bar(top, best):.0%})"
 
 
