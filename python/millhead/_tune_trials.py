@@ -44,8 +44,8 @@ class Trials:
         #: The newest run of each setting, and how many there are.
         self.newest: dict[Setting, Outcome] = {}
         self.counts: dict[Setting, int] = {}
-        #: Samples of a trial with workers and of one without; 0: not known yet.
-        self.samples, self.samples_alone = 0, 0
+        #: Samples a second by number of workers, as the first look predicts them.
+        self.predicted: dict[int, float] = {}
         #: Samples of an epoch, once a trial has come to its end.
         self.epoch: int | None = None
         #: Seconds to load a sample without workers.
@@ -57,12 +57,11 @@ class Trials:
 
     def measure(self, setting: Setting) -> Trial:
         """One run; raises Failed, or OutOfTime at the deadline."""
-        if not self.samples:
-            trial = self._first_look(setting)
-            if trial is not None:
-                return trial
-        aim = self.samples if setting.workers else self.samples_alone
-        return self._trial(setting, self._run(setting, math.ceil(aim / setting.batch_size)))
+        if not self.predicted:
+            outcome = self._first_look(setting)
+            if self._batches(setting) < 2 * LOOK:
+                return self._trial(setting, outcome)  # that was enough of one
+        return self._trial(setting, self._run(setting, self._batches(setting)))
 
     def predict(self, measured: Setting, others: list[Setting]) -> list[float]:
         """By replay of the newest run; where it cannot be replayed, all are alike."""
@@ -76,22 +75,20 @@ class Trials:
 
     # ---- how long ----------------------------------------------------------------------------------
 
-    def _first_look(self, setting: Setting) -> Trial | None:
-        """Learn from a few batches how many a trial takes; the trial, if that was enough of one."""
+    def _first_look(self, setting: Setting) -> Outcome:
+        """Learn from a few batches what one takes, and would take with workers."""
         outcome = self._run(setting, LOOK)
         result = outcome.result
         self.load_s = (result["wait_s"]["mean"] or result["first_batch_s"]) / setting.batch_size
-        steps = [replace(setting, workers=step) for step in self.limits.ladder()]
-        rates = self.predict(setting, steps)
-        fastest = max(rates)
-        rounds = ROUNDS * steps[rates.index(fastest)].workers * setting.batch_size
-        most = MOST_BATCHES * setting.batch_size
-        self.samples = min(most, max(LOOK * setting.batch_size, rounds, round(TRIAL_S * fastest)))
-        self.samples_alone = min(
-            self.samples, max(LOOK * setting.batch_size, round(TRIAL_S * rates[0]))
-        )
-        enough = self.samples_alone < 2 * result["samples"]
-        return self._trial(setting, outcome) if enough else None
+        ladder = self.limits.ladder()
+        rates = self.predict(setting, [replace(setting, workers=step) for step in ladder])
+        self.predicted = dict(zip(ladder, rates, strict=True))
+        return outcome
+
+    def _batches(self, setting: Setting) -> int:
+        """Of a trial that is long enough, if it is as fast as was predicted."""
+        expected = TRIAL_S * self.predicted[setting.workers] / setting.batch_size
+        return min(MOST_BATCHES, max(LOOK, ROUNDS * setting.workers, math.ceil(expected)))
 
     def _run(self, setting: Setting, batches: int) -> Outcome:
         epochs = 1
