@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -129,8 +130,13 @@ def _limits(options: argparse.Namespace, streams: bool) -> Limits:
 # ---- the search ----------------------------------------------------------------------------------
 
 
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
 def _tune(options: argparse.Namespace) -> int:
     began = time.monotonic()
+    signal.signal(signal.SIGTERM, _interrupt)  # trials and their directory go in either case
     first = Setting(options.batch_size[0]).given("first", options.loader)
     seen = _bench_check.look(
         options.target,

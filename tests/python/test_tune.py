@@ -399,9 +399,9 @@ def test_what_cannot_be_is_refused_before_anything_runs(
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("how", ["interrupt", "time limit"])
-def test_it_can_be_ended_and_leaves_nothing(how: str, here: Path) -> None:
-    limit = "8s" if how == "time limit" else "5m"
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, None], ids=["INT", "TERM", "time"])
+def test_it_can_be_ended_and_leaves_nothing(how: signal.Signals | None, here: Path) -> None:
+    limit = "5m" if how else "8s"
     mark, environment = procs.new_mark()
     process = subprocess.Popen(
         [COMMAND, "tune", "mine:waits", "--train-step", "mine:sleeps", "--time-limit", limit],
@@ -412,12 +412,12 @@ def test_it_can_be_ended_and_leaves_nothing(how: str, here: Path) -> None:
         text=True,
         start_new_session=True,
     )
-    if how == "interrupt":
+    if how:
         assert procs.wait_until((here / "began").exists, seconds=60)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(how)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130 if how == "interrupt" else 1, "")
-    assert err.startswith(f"millhead: {'interrupted' if how == 'interrupt' else 'time was up'} ")
+    assert (process.returncode, out) == (130 if how else 1, "")
+    assert err.startswith(f"millhead: {'interrupted' if how else 'time was up'} ")
     assert len(err.splitlines()) == 1
     assert procs.wait_until(lambda: not procs.marked(mark), seconds=20)
 
