@@ -84,6 +84,7 @@ SOURCES := $(shell find src include cli python web man share -name __pycache__ -
 	$(wildcard meson.build meson.options pyproject.toml README.md LICENSE)
 .venv/installed: $(SOURCES)
 	$(call say,installing millhead into .venv)
+	@[ build/wheel -nt meson.options ] || rm -rf build/wheel # Meson refuses options it learns late
 	@$(WITH_VENV); $(quiet) install $(PY) -m pip install --no-build-isolation --no-deps \
 		--no-index --disable-pip-version-check . -Cbuild-dir=build/wheel
 	@touch $@
