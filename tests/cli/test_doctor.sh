@@ -1,59 +1,7 @@
 #!/bin/sh
 # test_doctor.sh - `millhead doctor` and `millhead export`; $1 is the built command
 # SPDX-License-Identifier: Apache-2.0
-set -u
-millhead=$1
-scratch=$(mktemp -d) || exit 1
-trap 'rm -rf "$scratch"' EXIT
-unset MILLHEAD_PYTHON NO_COLOR
-failures=0
-
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
-
-# expect CODE ARGUMENTS...: runs the command and keeps its output in $out and $err.
-expect() {
-    code=$1
-    shift
-    "$millhead" "$@" >"$scratch/out" 2>"$scratch/err"
-    got=$?
-    out=$(cat "$scratch/out")
-    err=$(cat "$scratch/err")
-    [ "$got" = "$code" ] || fail "millhead $*: exit $got, expected $code: $err"
-}
-
-# A good command says nothing on standard error.
-good() {
-    expect 0 "$@"
-    [ -z "$err" ] || fail "millhead $*: said '$err'"
-}
-
-# bad CODE ARGUMENTS...: one line "millhead: WHAT (WHERE): TO DO" and nothing printed.
-bad() {
-    expect "$@"
-    shift
-    [ -z "$out" ] || fail "millhead $*: printed '$out'"
-    [ "$(wc -l <"$scratch/err")" -eq 1 ] || fail "millhead $*: not one line: '$err'"
-    case $err in
-    "millhead: "*" ("*"): "*) ;;
-    *) fail "millhead $*: message '$err'" ;;
-    esac
-}
-
-contains() {
-    case $1 in
-    *"$2"*) ;;
-    *) fail "'$2' is not in: $1" ;;
-    esac
-}
-
-lacks() {
-    case $1 in
-    *"$2"*) fail "'$2' is in: $1" ;;
-    esac
-}
+. "$(dirname "$0")/common.sh"
 
 # --- a log of Earthmover's: glued lines, an empty one, and a cut end ---
 
@@ -203,5 +151,4 @@ if [ -w /dev/full ]; then
     bad 1 export "$run" --csv /dev/full
 fi
 
-[ "$failures" -eq 0 ] || exit 1
-echo "all passed"
+finish

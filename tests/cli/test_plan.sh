@@ -1,51 +1,7 @@
 #!/bin/sh
 # test_plan.sh - the command's own behaviour and `millhead plan`; $1 is the built command
 # SPDX-License-Identifier: Apache-2.0
-set -u
-millhead=$1
-scratch=$(mktemp -d) || exit 1
-trap 'rm -rf "$scratch"' EXIT
-failures=0
-
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
-
-# expect CODE ARGUMENTS...: runs the command and keeps its output in $out and $err.
-expect() {
-    code=$1
-    shift
-    "$millhead" "$@" >"$scratch/out" 2>"$scratch/err"
-    got=$?
-    out=$(cat "$scratch/out")
-    err=$(cat "$scratch/err")
-    [ "$got" = "$code" ] || fail "millhead $*: exit $got, expected $code: $err"
-}
-
-# A good command says nothing on standard error.
-good() {
-    expect 0 "$@"
-    [ -z "$err" ] || fail "millhead $*: said '$err'"
-}
-
-# A bad one says one line "millhead: WHAT (WHERE): TO DO" and prints nothing.
-bad() {
-    expect 2 "$@"
-    [ -z "$out" ] || fail "millhead $*: printed '$out'"
-    [ "$(wc -l <"$scratch/err")" -eq 1 ] || fail "millhead $*: not one line: '$err'"
-    case $err in
-    "millhead: "*" ("*"): "*) ;;
-    *) fail "millhead $*: message '$err'" ;;
-    esac
-}
-
-contains() {
-    case $1 in
-    *"$2"*) ;;
-    *) fail "'$2' is not in: $1" ;;
-    esac
-}
+. "$(dirname "$0")/common.sh"
 
 good --version
 [ "$out" = "millhead 0.1.0" ] || fail "version is '$out'"
@@ -110,18 +66,18 @@ contains "$out" '"chunk": "7x7x7"'
 good plan chunks --help
 contains "$out" "--itemsize"
 
-bad plan chunks
+bad 2 plan chunks
 contains "$err" "no sample"
-bad plan chunks --sample 64x64 extra
-bad plan chunks --sample 64x64 --chunk 8x8x8
+bad 2 plan chunks --sample 64x64 extra
+bad 2 plan chunks --sample 64x64 --chunk 8x8x8
 contains "$err" "has 3 dimensions, the sample has 2"
 for shape in 0x64 64x x64 '' 64y64 -1 ' 64' 99999999999999999999 64xx64; do
-    bad plan chunks --sample "$shape"
-    bad plan chunks --sample 64x64 --chunk "$shape"
+    bad 2 plan chunks --sample "$shape"
+    bad 2 plan chunks --sample 64x64 --chunk "$shape"
 done
-bad plan chunks --sample 64x64 --chunk 8x8,
-bad plan chunks --sample 64x64 --itemsize 0
-bad plan chunks --sample 9999999999999x9999999999999
+bad 2 plan chunks --sample 64x64 --chunk 8x8,
+bad 2 plan chunks --sample 64x64 --itemsize 0
+bad 2 plan chunks --sample 9999999999999x9999999999999
 contains "$err" "does not fit 64 bits"
 
 good plan memory --batch-bytes 1000 --workers 4 --prefetch 2 --ranks 3 --available 33000 --json
@@ -145,17 +101,17 @@ contains "$out" "memory there is"
 good plan memory --help
 contains "$out" "--sample-bytes"
 
-bad plan memory
-bad plan memory --batch-size 4
-bad plan memory --sample-bytes 4
-bad plan memory --batch-bytes 4 --sample-bytes 4 --batch-size 4
-bad plan memory --batch-bytes 4 --batch-size 4
+bad 2 plan memory
+bad 2 plan memory --batch-size 4
+bad 2 plan memory --sample-bytes 4
+bad 2 plan memory --batch-bytes 4 --sample-bytes 4 --batch-size 4
+bad 2 plan memory --batch-bytes 4 --batch-size 4
 for size in x 4gb '' -1 ' 4' 0x10 1e300 inf 4GB4; do
-    bad plan memory --batch-bytes "$size"
+    bad 2 plan memory --batch-bytes "$size"
 done
-bad plan memory --batch-bytes 0
-bad plan memory --batch-bytes 4 --prefetch 0
-bad plan memory --batch-bytes 1000TB --ranks 1000000 --workers 1
+bad 2 plan memory --batch-bytes 0
+bad 2 plan memory --batch-bytes 4 --prefetch 0
+bad 2 plan memory --batch-bytes 1000TB --ranks 1000000 --workers 1
 contains "$err" "do not fit 64 bits"
 
 good plan threads --cpus 20 --gpus 1
@@ -189,11 +145,11 @@ good plan threads --mode cluster --ranks 4 --shared --memory-limit 0.5
 good plan threads
 good plan threads --help
 
-bad plan threads --mode processes
+bad 2 plan threads --mode processes
 contains "$err" "known: single-threaded, threads, cluster"
-bad plan threads --threads 0
-bad plan threads --mode cluster --memory-limit lots
-bad plan threads extra
+bad 2 plan threads --threads 0
+bad 2 plan threads --mode cluster --memory-limit lots
+bad 2 plan threads extra
 
 # A run of 100 batches that take 40 ms each, blocked, in a loop with steps of 10 ms and one worker
 {
@@ -227,13 +183,13 @@ contains "$out" "$scratch/shard "
 good plan whatif --help
 contains "$out" "--step"
 
-bad plan whatif
+bad 2 plan whatif
 contains "$err" "no run"
-bad plan whatif "$scratch/events.jsonl" extra
-bad plan whatif "$scratch/events.jsonl" --step 0
-bad plan whatif "$scratch/events.jsonl" --step fast
-bad plan whatif "$scratch/events.jsonl" --gpus 0
-bad plan whatif "$scratch/events.jsonl" --gpus 99999
+bad 2 plan whatif "$scratch/events.jsonl" extra
+bad 2 plan whatif "$scratch/events.jsonl" --step 0
+bad 2 plan whatif "$scratch/events.jsonl" --step fast
+bad 2 plan whatif "$scratch/events.jsonl" --gpus 0
+bad 2 plan whatif "$scratch/events.jsonl" --gpus 99999
 expect 1 plan whatif "$scratch/events.jsonl" --storage "$scratch/nowhere"
 contains "$err" "(plan whatif): give another --storage"
 echo "no event" >"$scratch/other"
@@ -243,27 +199,27 @@ for run in "$scratch/nowhere" "$scratch/other"; do
     contains "$err" "(plan whatif): give the directory of a run"
 done
 
-bad
+bad 2
 contains "$err" "plan"
-bad harvest
+bad 2 harvest
 contains "$err" "known verbs: bench, doctor, export, plan"
-bad --wrong
-bad -x
-bad plan
-bad plan chunkz
-bad plan cpus extra
-bad plan cpus --wrong
+bad 2 --wrong
+bad 2 -x
+bad 2 plan
+bad 2 plan chunkz
+bad 2 plan cpus extra
+bad 2 plan cpus --wrong
 contains "$err" "'--wrong'"
-bad plan cpus --cpus
+bad 2 plan cpus --cpus
 contains "$err" "needs a value"
-bad plan cpus --json=1
+bad 2 plan cpus --json=1
 contains "$err" "takes no value"
 for number in 0 -1 x 1.5 '' ' 4' +4 99999999999999999999 1000001; do
-    bad plan cpus --cpus "$number"
+    bad 2 plan cpus --cpus "$number"
 done
-bad plan cpus --gpus -1
-bad plan cpus --ranks 0
-bad "two
+bad 2 plan cpus --gpus -1
+bad 2 plan cpus --ranks 0
+bad 2 "two
 lines"
 
 if [ -w /dev/full ]; then
@@ -275,5 +231,4 @@ fi
 [ $? -eq 1 ] || fail "a closed standard output was not reported"
 contains "$(cat "$scratch/err")" "(standard output)"
 
-[ "$failures" -eq 0 ] || exit 1
-echo "all passed"
+finish

@@ -1,58 +1,7 @@
 #!/bin/sh
 # test_report.sh - `millhead report`; $1 is the built command
 # SPDX-License-Identifier: Apache-2.0
-set -u
-millhead=$1
-scratch=$(mktemp -d) || exit 1
-trap 'rm -rf "$scratch"' EXIT
-failures=0
-
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
-
-# expect CODE ARGUMENTS...: runs the command and keeps its output in $out and $err.
-expect() {
-    code=$1
-    shift
-    "$millhead" "$@" >"$scratch/out" 2>"$scratch/err"
-    got=$?
-    out=$(cat "$scratch/out")
-    err=$(cat "$scratch/err")
-    [ "$got" = "$code" ] || fail "millhead $*: exit $got, expected $code: $err"
-}
-
-# A good command says nothing on standard error.
-good() {
-    expect 0 "$@"
-    [ -z "$err" ] || fail "millhead $*: said '$err'"
-}
-
-# bad CODE ARGUMENTS...: one line "millhead: WHAT (WHERE): TO DO" and nothing printed.
-bad() {
-    expect "$@"
-    shift
-    [ -z "$out" ] || fail "millhead $*: printed '$out'"
-    [ "$(wc -l <"$scratch/err")" -eq 1 ] || fail "millhead $*: not one line: '$err'"
-    case $err in
-    "millhead: "*" (report): "*) ;;
-    *) fail "millhead $*: message '$err'" ;;
-    esac
-}
-
-contains() {
-    case $1 in
-    *"$2"*) ;;
-    *) fail "'$2' is not in: $(printf %.300s "$1")" ;;
-    esac
-}
-
-lacks() {
-    case $1 in
-    *"$2"*) fail "'$2' is in it" ;;
-    esac
-}
+. "$(dirname "$0")/common.sh"
 
 header() {
     echo '{"event":"header","t":1000,"schema":"millhead-events","version":'"$1"',"rank":0,"host":"<script>alert(1)</script>"}'
@@ -225,5 +174,4 @@ if command -v rsvg-convert >/dev/null; then
     [ ! -e "$scratch/png/gantt.svg" ] || fail "SVG files were left among the PNG files"
 fi
 
-[ "$failures" -eq 0 ] || exit 1
-echo "all passed"
+finish

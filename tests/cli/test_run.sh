@@ -1,16 +1,7 @@
 #!/bin/sh
 # test_run.sh - which Python `millhead run` becomes, and with what; $1 is the built command
 # SPDX-License-Identifier: Apache-2.0
-set -u
-scratch=$(mktemp -d) || exit 1
-trap 'rm -rf "$scratch"' EXIT
-unset MILLHEAD_PYTHON
-failures=0
-
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
+. "$(dirname "$0")/common.sh"
 
 # python PATH NAME: a stand-in that says its name and its arguments, and exits with 7
 python() {
@@ -64,5 +55,4 @@ for wrong in "$scratch/gone" "$scratch/given" ; do
     esac
 done
 
-[ "$failures" -eq 0 ] || exit 1
-echo "all passed"
+finish
