@@ -52,6 +52,9 @@ int mh_cmd_export(int argc, char **argv);
 /* `millhead report`: likewise. */
 int mh_cmd_report(int argc, char **argv);
 
+/* What to do about a run that cannot be read, or what is made of it and cannot be written. */
+const char *mh_cli_run_remedy(mh_status status);
+
 /* A verb that needs the user's Python: becomes `python -m millhead VERB ...`, of MILLHEAD_PYTHON,
  * of the interpreter beside this program, or of python3 in PATH. Returns only when that fails. */
 int mh_cmd_python(int argc, char **argv);

@@ -2,9 +2,9 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "doctor.h"
+#include "options.h"
 #include "progress.h"
 
-#include <getopt.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,62 +64,24 @@ static int parse_pid(int *out, const char *text)
 
 static int parse(doctor_request *request, int argc, char **argv)
 {
-    enum { PID = 256, SECONDS, CHECKLIST, JSON, HELP };
-    static const struct option options[] = {
-        {"pid", required_argument, NULL, PID},       {"seconds", required_argument, NULL, SECONDS},
-        {"checklist", no_argument, NULL, CHECKLIST}, {"json", no_argument, NULL, JSON},
-        {"help", no_argument, NULL, HELP},           {0},
+    const char *pid = NULL;
+    const mh_cli_option options[] = {
+        {"--pid", MH_CLI_TEXT, &pid, 0},
+        {"--seconds", MH_CLI_COUNT, &request->seconds, 1},
+        {"--checklist", MH_CLI_FLAG, &request->checklist, 0},
+        {"--json", MH_CLI_FLAG, &request->json, 0},
+        {"--help", MH_CLI_FLAG, &request->help, 0},
     };
-    int answer, bad = MH_CLI_OK;
-    while (!bad && (answer = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-        switch (answer) {
-        case PID:
-            bad = parse_pid(&request->pid, optarg);
-            break;
-        case SECONDS:
-            bad = mh_cli_number(&request->seconds, optarg, 1, "--seconds", "doctor");
-            break;
-        case CHECKLIST:
-            request->checklist = true;
-            break;
-        case JSON:
-            request->json = true;
-            break;
-        case HELP:
-        case 'h':
-            request->help = true;
-            return MH_CLI_OK;
-        default:
-            return mh_cli_bad_option(answer, argv, "doctor", SEE_HELP);
-        }
-    }
-    if (bad)
+    int bad = mh_cli_read(options, sizeof options / sizeof *options, &request->path, 1, argc, argv,
+                          "doctor");
+    if (!bad && pid)
+        bad = parse_pid(&request->pid, pid);
+    if (bad || request->help)
         return bad;
-    if (argc - optind > 1)
-        return mh_cli_fail(MH_CLI_USAGE, "doctor", SEE_HELP, "unexpected argument '%s'",
-                           argv[optind + 1]);
-    request->path = argv[optind];
     if ((request->path != NULL) + (request->pid != 0) + request->checklist != 1)
         return mh_cli_fail(MH_CLI_USAGE, "doctor", SEE_HELP,
                            "give one of PATH, --pid N, --checklist or -- COMMAND");
     return MH_CLI_OK;
-}
-
-/* What to do about a run that cannot be read. */
-static const char *remedy(mh_status status)
-{
-    switch (status) {
-    case MH_ERR_NOT_FOUND:
-        return "give the directory of a run, an events file or a log";
-    case MH_ERR_UNSUPPORTED:
-        return "use the millhead that wrote it, or a later one";
-    case MH_ERR_CORRUPT:
-        return "see docs/events.md for what is read";
-    case MH_ERR_NOMEM:
-        return "free some memory";
-    default:
-        return "check that it can be read";
-    }
 }
 
 static int diagnose(const char *path, bool json)
@@ -140,7 +102,7 @@ static int diagnose(const char *path, bool json)
     }
     mh_run_close(run);
     if (status != MH_OK)
-        return mh_cli_fail(MH_CLI_FAILED, "doctor", remedy(status), "%s", err.message);
+        return mh_cli_fail(MH_CLI_FAILED, "doctor", mh_cli_run_remedy(status), "%s", err.message);
     return MH_CLI_OK;
 }
 

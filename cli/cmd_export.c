@@ -1,10 +1,9 @@
 /* cmd_export.c - millhead export: a run for other tools
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "cli.h"
+#include "options.h"
 #include "progress.h"
 
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -33,39 +32,18 @@ static void print_help(void)
 
 static int parse(export_request *request, int argc, char **argv)
 {
-    enum { TRACE = 256, CSV, JSON, HELP };
-    static const struct option options[] = {
-        {"trace", required_argument, NULL, TRACE},
-        {"csv", required_argument, NULL, CSV},
-        {"json", no_argument, NULL, JSON},
-        {"help", no_argument, NULL, HELP},
-        {0},
+    const mh_cli_option options[] = {
+        {"--trace", MH_CLI_TEXT, &request->trace, 0},
+        {"--csv", MH_CLI_TEXT, &request->csv, 0},
+        {"--json", MH_CLI_FLAG, &request->json, 0},
+        {"--help", MH_CLI_FLAG, &request->help, 0},
     };
-    for (int answer; (answer = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
-        switch (answer) {
-        case TRACE:
-            request->trace = optarg;
-            break;
-        case CSV:
-            request->csv = optarg;
-            break;
-        case JSON:
-            request->json = true;
-            break;
-        case HELP:
-        case 'h':
-            request->help = true;
-            return MH_CLI_OK;
-        default:
-            return mh_cli_bad_option(answer, argv, "export", SEE_HELP);
-        }
-    }
-    request->run = argv[optind];
+    int bad = mh_cli_read(options, sizeof options / sizeof *options, &request->run, 1, argc, argv,
+                          "export");
+    if (bad || request->help)
+        return bad;
     if (!request->run)
         return mh_cli_fail(MH_CLI_USAGE, "export", SEE_HELP, "no run given");
-    if (argc - optind > 1)
-        return mh_cli_fail(MH_CLI_USAGE, "export", SEE_HELP, "unexpected argument '%s'",
-                           argv[optind + 1]);
     if (!request->trace && !request->csv)
         return mh_cli_fail(MH_CLI_USAGE, "export", "say --trace FILE or --csv FILE",
                            "nothing to export");
@@ -126,8 +104,7 @@ int mh_cmd_export(int argc, char **argv)
     if (status == MH_OK && request.csv)
         status = export_csv(request.run, request.csv, &err);
     if (status != MH_OK)
-        return mh_cli_fail(MH_CLI_FAILED, "export", "check the run and where the output goes", "%s",
-                           err.message);
+        return mh_cli_fail(MH_CLI_FAILED, "export", mh_cli_run_remedy(status), "%s", err.message);
     if (request.json)
         print_json(&request, events);
     return MH_CLI_OK;

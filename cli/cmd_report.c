@@ -90,23 +90,6 @@ static int parse(report_request *request, int argc, char **argv)
     return MH_CLI_OK;
 }
 
-/* What to do about a run that cannot be read, or a page that cannot be written. */
-static const char *remedy(mh_status status)
-{
-    switch (status) {
-    case MH_ERR_NOT_FOUND:
-        return "give the directory of a run, an events file or a log";
-    case MH_ERR_UNSUPPORTED:
-        return "use the millhead that wrote it, or a later one";
-    case MH_ERR_CORRUPT:
-        return "see docs/events.md for what is read";
-    case MH_ERR_NOMEM:
-        return "free some memory";
-    default:
-        return "check that it can be read or written";
-    }
-}
-
 /* --- pictures --- */
 
 static void files_add(void *argument, const char *path)
@@ -190,7 +173,7 @@ static int write_pictures(const mh_page *page, const report_request *request, fi
                            "cannot make a directory in /tmp: %s", strerror(errno));
     mh_status status = mh_page_write_svg(page, directory, files_add, &svgs, &err);
     if (status != MH_OK)
-        code = mh_cli_fail(MH_CLI_FAILED, "report", remedy(status), "%s", err.message);
+        code = mh_cli_fail(MH_CLI_FAILED, "report", mh_cli_run_remedy(status), "%s", err.message);
     else if (request->png)
         code = make_pngs(&svgs, request->png, made);
     if (!request->svg)
@@ -225,7 +208,7 @@ static int print_json(const mh_page *page, const report_request *request, const 
     mh_error err;
     mh_status status = mh_page_json(&runs, page, &err);
     if (status != MH_OK)
-        return mh_cli_fail(MH_CLI_FAILED, "report", remedy(status), "%s", err.message);
+        return mh_cli_fail(MH_CLI_FAILED, "report", mh_cli_run_remedy(status), "%s", err.message);
     (void)printf("{\"output\": ");
     if (request->output)
         print_string(request->output);
@@ -250,7 +233,8 @@ static int read_runs(mh_page *page, const report_request *request)
         mh_status status = mh_page_add(page, request->runs[at], mh_progress_bytes, &progress, &err);
         mh_progress_end(&progress);
         if (status != MH_OK)
-            return mh_cli_fail(MH_CLI_FAILED, "report", remedy(status), "%s", err.message);
+            return mh_cli_fail(MH_CLI_FAILED, "report", mh_cli_run_remedy(status), "%s",
+                               err.message);
     }
     return MH_CLI_OK;
 }
@@ -266,7 +250,7 @@ static int make_report(const report_request *request)
     if (status == MH_OK && code == MH_CLI_OK && request->output)
         status = mh_page_write(page, request->output, &bytes, &err);
     if (status != MH_OK)
-        code = mh_cli_fail(MH_CLI_FAILED, "report", remedy(status), "%s", err.message);
+        code = mh_cli_fail(MH_CLI_FAILED, "report", mh_cli_run_remedy(status), "%s", err.message);
     if (code == MH_CLI_OK)
         code = write_pictures(page, request, &made);
     if (code == MH_CLI_OK && request->json)

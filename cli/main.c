@@ -58,6 +58,22 @@ int mh_cli_bad_option(int answer, char *const *argv, const char *where, const ch
     return mh_cli_fail(MH_CLI_USAGE, where, todo, "unknown option '%s'", given);
 }
 
+const char *mh_cli_run_remedy(mh_status status)
+{
+    switch (status) {
+    case MH_ERR_NOT_FOUND:
+        return "give the directory of a run, an events file or a log";
+    case MH_ERR_UNSUPPORTED:
+        return "use the millhead that wrote it, or a later one";
+    case MH_ERR_CORRUPT:
+        return "see docs/events.md for what is read";
+    case MH_ERR_NOMEM:
+        return "free some memory";
+    default:
+        return "check that it can be read or written";
+    }
+}
+
 int mh_cli_number(int *out, const char *text, int least, const char *option, const char *where)
 {
     char todo[64], *end;
