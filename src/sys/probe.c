@@ -151,6 +151,8 @@ static mh_status read_pieces(read_sum *sum, probing *probe, const reading *how, 
 {
     uint64_t pieces = probe->file.bytes / how->piece, began = mh_clock_ns(), told = began;
     *sum = (read_sum){0};
+    if (pieces == 0)
+        return mh_fail(err, MH_ERR_NOT_FOUND, "%s is too small to read from", probe->out->file);
     if (how->kind == DROPPED)
         drop_cache(probe);
     do {
