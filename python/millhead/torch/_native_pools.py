@@ -153,7 +153,14 @@ class OpenMp(Pool):
 class _LoadedObject(ctypes.Structure):
     """The beginning of the C library's struct dl_phdr_info."""
 
-    _fields_ = (("address", ctypes.c_void_p), ("name", ctypes.c_char_p))
+    _fields_ = (
+        ("address", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("headers", ctypes.c_void_p),
+        ("header_count", ctypes.c_uint16),
+        ("loads", ctypes.c_ulonglong),
+        ("unloads", ctypes.c_ulonglong),
+    )
 
 
 _Visitor = ctypes.CFUNCTYPE(
@@ -173,6 +180,18 @@ def _loaded_files() -> list[str]:
     return names
 
 
+def _changes() -> tuple[int, int]:
+    """How often this process has loaded and unloaded a library."""
+    counts: list[tuple[int, int]] = []
+
+    def visit(found: Any, size: int, data: Any) -> int:
+        counts.append((found.contents.loads, found.contents.unloads))
+        return 1  # the first says what all say
+
+    ctypes.CDLL(None).dl_iterate_phdr(_Visitor(visit), None)
+    return counts[0]
+
+
 def loaded() -> list[Pool]:
     """The pools of the libraries that this process has loaded."""
     pools: list[Pool] = []
@@ -187,23 +206,31 @@ def loaded() -> list[Pool]:
 
 
 _found: list[Pool] | None = None
+_found_after: tuple[int, int] | None = None
 
 
 def look() -> None:
     """Find the pools for all processes that will be forked from this one: after a fork a lock of
     the loader's may be held by nobody."""
-    global _found
-    _found = loaded()
+    global _found, _found_after
+    changes = _changes()
+    if _found is None or changes != _found_after:
+        _found, _found_after = loaded(), changes
 
 
-def cap(limit: int | None, start: str) -> None:
-    """In a worker: at most ``limit`` threads in each pool that the user has not set.
+#: Pools, and how many threads each is to have.
+Sizes = list[tuple[Pool, int]]
+
+
+def sizes(limit: int | None, start: str) -> Sizes:
+    """What a worker changes: at most ``limit`` threads in each pool that the user has not set.
 
     ``start`` is how the worker came to be. A template's pools have one thread, whatever anybody
     asked for; there they become as large as they would have been, or as they may be.
     """
     if limit is None and start != "template":
-        return
+        return []
+    found: Sizes = []
     for pool in loaded() if _found is None else _found:
         chosen, now, default = pool.chosen(), pool.now(), pool.default()
         if start == "template":
@@ -213,4 +240,5 @@ def cap(limit: int | None, start: str) -> None:
         else:
             wanted = 1 if start == "fork" and pool.hangs_after_fork else min(limit, default)
         if wanted != now:
-            pool.set(wanted)
+            found.append((pool, wanted))
+    return found

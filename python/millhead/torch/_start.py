@@ -13,7 +13,7 @@ import torch
 
 from millhead.torch._chain import can_chain, fork_workers
 from millhead.torch._limits import FORKED_BYTES, SPAWNED_BYTES, missing_memory
-from millhead.torch._native_pools import lent
+from millhead.torch._native_pools import lent, sizes
 from millhead.torch._parcel import digest_of, surroundings
 from millhead.torch._stats import advise
 from millhead.torch._template import Template, UnusableError, reap_retired
@@ -61,6 +61,8 @@ def start_workers(
     workers: list[Worker] = []
     if method == "fork":
         prepare_to_fork()
+        caps = plans[0].caps
+        caps.sizes = sizes(caps.limit, method)
         if plain and can_chain():
             workers = fork_workers(context, job, plans)
     # Not lent to a fork server: it would keep them for others.

@@ -29,6 +29,9 @@ class Caps:
     limit: int | None
     #: Variables for libraries that a worker has yet to load.
     variables: dict[str, str]
+    #: What forked workers change: found by the trainer, because every object that a worker touches
+    #: is a page to copy.
+    sizes: _native_pools.Sizes | None = None
 
 
 def decide(limit: int | None) -> Caps:
@@ -40,12 +43,14 @@ def decide(limit: int | None) -> Caps:
 
 def cap(caps: Caps, start: str) -> None:
     """In a worker, before any code of the user's: keep its pools small."""
-    _native_pools.cap(caps.limit, start)
+    sizes = _native_pools.sizes(caps.limit, start) if caps.sizes is None else caps.sizes
+    for pool, threads in sizes:
+        pool.set(threads)
     os.environ.update(caps.variables)
     forked = start == "fork"
     # Torch's loader has 1 here. A pool of OpenMP's that the trainer used hangs in a forked worker.
     most = 1 if caps.limit is None or forked else caps.limit
-    torch.set_num_threads(min(most, len(os.sched_getaffinity(0))))
+    torch.set_num_threads(1 if most == 1 else min(most, len(os.sched_getaffinity(0))))
     if caps.limit is None:
         return
     for name in _KNOWN:
