@@ -82,9 +82,11 @@ compile:
 # removed file counts as a change.
 SOURCES := $(shell find src include cli python web man share -name __pycache__ -prune -o -print) \
 	$(wildcard meson.build meson.options pyproject.toml README.md LICENSE)
+# Meson refuses options that it learns of late.
+forget_if_old = [ $(1)/build.ninja -nt meson.options ] || rm -rf $(1)
 .venv/installed: $(SOURCES)
 	$(call say,installing millhead into .venv)
-	@[ build/wheel -nt meson.options ] || rm -rf build/wheel # Meson refuses options it learns late
+	@$(call forget_if_old,build/wheel)
 	@$(WITH_VENV); $(quiet) install $(PY) -m pip install --no-build-isolation --no-deps \
 		--no-index --disable-pip-version-check . -Cbuild-dir=build/wheel
 	@touch $@
@@ -162,6 +164,7 @@ valgrind: setup packages-check ## the C tests under valgrind
 SANITIZED_TESTS := order collate edges errors gather general iterable pinning predict stats stream
 python-asan: setup ## the Python tests with a sanitized extension module
 	$(call say,Python tests with -fsanitize=address$(comma)undefined)
+	@$(call forget_if_old,build/python-asan/build)
 	@$(WITH_VENV); rm -rf build/python-asan/site; \
 	$(quiet) python-asan $(PY) -m pip install --no-build-isolation --no-deps --no-index \
 		--disable-pip-version-check --target build/python-asan/site . \
