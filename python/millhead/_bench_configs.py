@@ -113,6 +113,7 @@ _OURS = {
     "snapshot_rng": _FLAG,
     "prefetch_epoch": _FLAG,
     "on_error": _one_of("raise", "skip", "replace"),
+    "accumulate": _whole(1),
 }
 _KINDS = {"name": _TEXT, "loader": _one_of(*LOADERS), **_TORCHS, **_OURS}
 _NOT_HERE = {

@@ -12,6 +12,7 @@ from pathlib import Path
 import millhead.data
 import millhead.timer
 import millhead.torch
+import millhead.torch._batch_size
 import millhead.torch._install
 import millhead.torch.distributed
 import millhead.torch.loader
@@ -86,6 +87,7 @@ def test_the_snippets_about_ranks_run_one_after_the_other(tmp_path: Path) -> Non
         millhead.data,
         millhead.timer,
         millhead.torch,
+        millhead.torch._batch_size,
         millhead.torch._install,
         millhead.torch.distributed,
         millhead.torch.loader,

@@ -10,7 +10,8 @@ from typing import Any
 import millhead.torch
 import procs
 import pytest
-from millhead.torch import DataLoader
+import torch
+from millhead.torch import DataLoader, DistributedSampler, effective_batch_size
 from parity_cases import Items
 from torch.utils.data.datapipes.iter import IterableWrapper
 
@@ -98,6 +99,68 @@ def test_the_last_short_batch_counts_its_own_samples() -> None:
     loader = DataLoader(Items("int", 7), batch_size=4)
     assert len(list(loader)) == 2
     assert loader.stats()["samples"] == 7
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["default", "persistent", "sample", "limit", "unordered"])
+def test_an_epoch_counts_though_nobody_asks_beyond_its_last_batch(kind: str, workers: int) -> None:
+    options: dict[str, Any] = {
+        "default": {},
+        "persistent": {"persistent_workers": workers > 0},
+        "sample": {"dispatch": "sample"},
+        "limit": {"limit_batches": 3},
+        "unordered": {"in_order": workers == 0},
+    }[kind]
+    loader = DataLoader(Items("tuple", 10), batch_size=2, num_workers=workers, **options)
+    for epoch in range(3):
+        assert loader.stats()["epoch"] == epoch
+        assert len(list(zip(range(len(loader)), loader, strict=False))) == len(loader)
+    assert loader.stats()["epoch"] == 3
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_counts_once_however_its_end_is_met(workers: int) -> None:
+    loader = DataLoader(Items("tuple", 10), batch_size=2, num_workers=workers)
+    iterator = iter(loader)
+    for _ in range(4):
+        next(iterator)
+    assert loader.stats()["epoch"] == 0  # one batch is left
+    next(iterator)
+    assert loader.stats()["epoch"] == 1
+    assert next(iterator, None) is None
+    del iterator
+    assert loader.stats()["epoch"] == 1
+
+
+def test_a_resumed_epoch_counts_when_its_last_batch_is_handed_out() -> None:
+    loader = DataLoader(Items("tuple", 10), batch_size=2)
+    iterator = iter(loader)
+    for _ in range(3):
+        next(iterator)
+    resumed = DataLoader(Items("tuple", 10), batch_size=2)
+    resumed.load_state_dict(loader.state_dict())
+    iterator = iter(resumed)
+    next(iterator)
+    assert resumed.stats()["epoch"] == 0
+    next(iterator)
+    assert resumed.stats()["epoch"] == 1
+
+
+def test_what_more_ranks_go_on_with_is_no_whole_epoch() -> None:
+    """Its sampler's length is that of a whole epoch, and tells nothing about the rest."""
+    before = DistributedSampler(range(24), num_replicas=2, rank=0, shuffle=False)
+    loader = DataLoader(range(24), batch_size=2, sampler=before)
+    iterator = iter(loader)
+    for _ in range(3):
+        next(iterator)
+    after = DistributedSampler(range(24), num_replicas=4, rank=0, shuffle=False)
+    resumed = DataLoader(range(24), batch_size=2, sampler=after)
+    resumed.load_state_dict(loader.state_dict())
+    iterator = iter(resumed)
+    next(iterator)
+    assert resumed.stats()["epoch"] == 0
+    assert [batch.tolist() for batch in iterator] == [[20]]
+    assert resumed.stats()["epoch"] == 1
 
 
 @pytest.mark.parametrize(
@@ -294,3 +357,47 @@ def test_without_verbose_nothing_is_printed(value: str | None) -> None:
     result = procs.run_python(EPOCHS.format(workers=2), env=env)
     assert result.returncode == 0
     assert result.stderr == result.stdout == ""
+
+
+EFFECTIVE = """
+from parity_cases import Items
+from millhead.torch import DataLoader, DistributedSampler
+data = Items("int", 20)
+sampler = DistributedSampler(data, num_replicas=4, rank=1)
+list(DataLoader(data, batch_size=2, sampler=sampler, accumulate=3))
+list(DataLoader(data, batch_size=2))
+list(DataLoader(data, batch_size=None))
+loader = DataLoader(data, batch_size=5)
+for _ in zip(range(len(loader)), loader):
+    pass
+"""
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_verbose_tells_the_effective_batch_size(world: int) -> None:
+    env = {"MILLHEAD_VERBOSE": "1", "RANK": "0", "WORLD_SIZE": str(world)}
+    result = procs.run_python(EFFECTIVE, env=env)
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr
+    ends = [line.rpartition(" ms)")[2] for line in result.stderr.splitlines()]
+    assert ends == [
+        ", batch 2 x 4 ranks x 3 accumulated = 24",
+        ", batch 2" if world == 1 else ", batch 2 x 2 ranks = 4",
+        "",
+        ", batch 5" if world == 1 else ", batch 5 x 2 ranks = 10",
+    ]
+
+
+def test_the_effective_batch_size_of_any_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert effective_batch_size(DataLoader(range(9), 4, accumulate=2)) == 24
+    assert effective_batch_size(torch.utils.data.DataLoader(range(9), 4)) == 12
+    assert effective_batch_size(DataLoader(range(9), batch_sampler=[[1, 2], [3]])) is None
+    sampler = torch.utils.data.DistributedSampler(range(9), num_replicas=8, rank=1)
+    assert effective_batch_size(torch.utils.data.DataLoader(range(9), 4, sampler=sampler)) == 32
+
+
+@pytest.mark.parametrize("accumulate", [0, -1, 1.5, True, None])
+def test_what_is_no_number_of_batches_to_accumulate_is_refused(accumulate: Any) -> None:
+    with pytest.raises(ValueError, match="accumulate should be"):
+        DataLoader(range(9), accumulate=accumulate)

@@ -398,6 +398,15 @@ def test_nested_iterators_and_two_at_once(tmp_path: Path) -> None:
     assert epochs == {0: 3, 1: 4}
 
 
+def test_the_effective_batch_size_is_written_down(tmp_path: Path) -> None:
+    sampler = millhead.torch.DistributedSampler(range(12), num_replicas=3, rank=0)
+    loader = millhead.torch.DataLoader(range(12), 2, sampler=sampler, accumulate=2)
+    (watched := millhead.watch(loader, run=tmp_path)).__iter__().__next__()
+    watched.close()
+    (event,) = _events(tmp_path, "loader")
+    assert (event["batch_size"], event["effective_batch_size"]) == (2, 12)
+
+
 def test_samples_in_turn_are_runs(tmp_path: Path) -> None:
     loader = millhead.torch.DataLoader(Random(16), batch_size=8, num_workers=2, dispatch="sample")
     watched = millhead.watch(loader, run=tmp_path)

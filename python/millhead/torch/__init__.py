@@ -28,6 +28,7 @@ from torch.utils.data import (
 )
 
 from millhead.torch import _native
+from millhead.torch._batch_size import effective_batch_size
 from millhead.torch._install import install, stats, uninstall
 from millhead.torch.distributed import DistributedSampler
 from millhead.torch.loader import DataLoader
@@ -58,6 +59,7 @@ __all__ = [
     "WeightedRandomSampler",
     "default_collate",
     "default_convert",
+    "effective_batch_size",
     "get_worker_info",
     "install",
     "random_split",

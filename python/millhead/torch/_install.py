@@ -60,6 +60,7 @@ class Adopted:
     on_error: str
     dispatch: str
     rng: Sequence[str]
+    accumulate: int
 
     def __init__(self, loader: AnyLoader) -> None:
         self._loader = weakref.ref(loader)

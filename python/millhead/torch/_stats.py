@@ -11,6 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
 from millhead import Advice, _no_core
+from millhead.torch._batch_size import step_size
 
 if TYPE_CHECKING or _no_core is None:
     from millhead._core import Meter, cpus
@@ -39,6 +40,10 @@ else:
         return os.cpu_count() or 1
 
 
+if TYPE_CHECKING:
+    from millhead.torch.loader import Keeper
+    from millhead.torch.resume import Progress
+
 #: Without a timeout a loader waits for ever; after this long it says for what.
 SAY_AFTER_S = 60.0
 
@@ -65,6 +70,8 @@ class Stats:
     def __init__(self) -> None:
         #: Iterators that still count; they bring their numbers when asked.
         self.sources: weakref.WeakSet[Source] = weakref.WeakSet()
+        #: Epochs that have begun and are not counted.
+        self.under_way: weakref.WeakSet[EpochLine] = weakref.WeakSet()
         self.meter = Meter()
         #: Slow samples, where they are not the consumer's own thread's to meet.
         self.sample_meter: Meter | None = None
@@ -101,6 +108,12 @@ class Stats:
         for source in list(self.sources):
             source.bring_stats()
         self.count_loaded()
+        self.count_epochs()
+
+    def count_epochs(self) -> None:
+        """Count those whose last batch was handed out: their loops may not ask for another."""
+        for epoch in list(self.under_way):
+            epoch.end_if_complete()
 
     def count_loaded(self) -> None:
         """Fetch what the C core loaded and counted itself."""
@@ -165,22 +178,51 @@ class Stats:
 
 
 class EpochLine:
-    """The one line at the end of an epoch that ``MILLHEAD_VERBOSE=1`` asks for."""
+    """An epoch until it is counted, and the one line that ``MILLHEAD_VERBOSE=1`` asks for then.
 
-    def __init__(self, stats: Stats) -> None:
+    It has ended when its iterator says so. Loops that take ``len(loader)`` batches never hear that:
+    their epoch is counted when the next one begins, when somebody asks for the numbers, or when the
+    iterator is gone. No batch pays for it.
+    """
+
+    def __init__(self, stats: Stats, progress: Progress, loader: Any, keeper: Keeper) -> None:
+        self.ended = False
+        self.pid = os.getpid()
         self.stats = stats
+        self.progress = progress
+        self.resumed_at = progress.consumed
+        self.total = progress.epoch_length(keeper.limit_batches)
+        stats.count_epochs()
         stats.count_loaded()
+        stats.under_way.add(self)
+        verbose = os.environ.get("MILLHEAD_VERBOSE", "0") not in ("", "0")
+        #: What it says about the batch size; None: it says nothing at all.
+        self.size = f"{step_size(loader, keeper.accumulate) or ''}" if verbose else None
         self.began = time.monotonic()
         self.samples = stats.samples
         self.paths = dict(stats.paths)
         self.wait_ms = stats.meter.wait_ms()["total"]
         self.faults = (stats.errors_raised, stats.skipped, stats.replaced)
 
+    def end_if_complete(self) -> None:
+        """End the epoch if its last batch was handed out."""
+        consumed = self.progress.consumed + len(self.progress.ahead)
+        if self.total is not None and consumed >= self.total and consumed > self.resumed_at:
+            self.end()
+
+    def __del__(self) -> None:
+        if not getattr(self, "ended", True) and self.pid == os.getpid():
+            self.end_if_complete()
+
     def end(self) -> None:
-        """Count the epoch, and print its line when asked to."""
+        """Count the epoch once, and print its line when asked to."""
+        if self.ended:
+            return
+        self.ended = True
         stats = self.stats
+        stats.under_way.discard(self)
         stats.epochs += 1
-        if os.environ.get("MILLHEAD_VERBOSE", "0") in ("", "0"):
+        if self.size is None or sys.stderr is None:
             return
         stats.count_loaded()
         seconds = max(time.monotonic() - self.began, 1e-9)
@@ -193,7 +235,7 @@ class EpochLine:
             f"millhead: epoch {stats.epochs - 1}: {sum(paths.values())} batches ({taken or 'none'}),"
             f" {samples} samples in {seconds:.2f} s, {samples / seconds:.0f} samples/s,"
             f" waited {share:.0%} of it (p50 {waits['p50']:.2f} ms, p99 {waits['p99']:.2f} ms)"
-            f"{self._faults()}",
+            f"{self.size and ', '}{self.size}{self._faults()}",
             file=sys.stderr,
         )
 

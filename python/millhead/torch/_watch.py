@@ -29,6 +29,7 @@ from millhead._watch import (
     recording_of,
 )
 from millhead.torch import _native
+from millhead.torch._batch_size import effective_batch_size
 
 if _native.why_not is None:
     from millhead.torch.fetch import length
@@ -232,6 +233,7 @@ def _settings(loader: AnyLoader, iterator: Any) -> dict[str, Any]:
         "workers": loader.num_workers,
         "prefetch": loader.prefetch_factor,
         "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+        "effective_batch_size": effective_batch_size(loader),
         "in_order": getattr(loader, "in_order", True),
         "persistent": loader.persistent_workers,
         "pin_memory": loader.pin_memory,

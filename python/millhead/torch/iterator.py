@@ -122,7 +122,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         )
         self._began_ns = began
         self._stats.setup_ns = time.perf_counter_ns() - began
-        self._epoch: EpochLine | None = EpochLine(self._stats)
+        self._epoch: EpochLine | None = EpochLine(self._stats, self._progress, loader, keeper)
 
     # --- beginning ---
 

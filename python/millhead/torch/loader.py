@@ -148,6 +148,7 @@ class Keeper(Protocol):
     on_error: str
     dispatch: str
     rng: Sequence[str]
+    accumulate: int
 
 
 def is_torchs(loader: torch.utils.data.DataLoader[Any]) -> bool:
@@ -239,6 +240,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             quarter of what is available under the machine's and the container's limits.
         worker_threads: most threads in each thread pool of a worker (torch, OpenMP and BLAS,
             OpenCV, dask, zarr, ...), where you have not set it yourself; None leaves them alone.
+        accumulate: batches over which you accumulate gradients. Nothing is loaded differently: the
+            effective batch size is told with it (:func:`millhead.torch.effective_batch_size`).
 
     Raises:
         ValueError, TypeError: for the same arguments as torch's.
@@ -277,6 +280,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         worker_threads: int | None = 1,
         on_error: str = "raise",
         rng: Sequence[str] = NAMES,
+        accumulate: int = 1,
     ) -> None:
         if dispatch not in ("batch", "sample"):
             raise ValueError(f"dispatch should be 'batch' or 'sample', but got {dispatch!r}")
@@ -286,6 +290,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.dispatch = dispatch
         self.on_error = on_error
         self.rng = rng
+        if not _check_count("accumulate", accumulate):
+            raise ValueError(f"accumulate should be at least 1, but got {accumulate!r}")
+        self.accumulate = accumulate
         self.memory = memory
         check_threads(worker_threads)
         self.worker_threads = worker_threads

@@ -275,7 +275,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         self._ended = {n for n, worker in enumerate(progress.workers) if worker.ended}
         self._holes = 0  # tasks that could not be put
         self._first = True
-        self._epoch: EpochLine | None = EpochLine(self._stats)
+        self._epoch: EpochLine | None = EpochLine(self._stats, progress, loader, keeper)
         for _ in range(self._under_way - len(self._pending)):
             self._try_put_index()
 

@@ -392,6 +392,15 @@ class Progress:
             self._adopt(resume)
         self.mark: Mark | None = self.make_mark() if self.every > 1 else None
 
+    def epoch_length(self, limit: int | None) -> int | None:
+        """Batches of the epoch, where that is known before its end: not of a stream without a
+        limit, nor where the sampler itself goes on, since it then gives what is left."""
+        if self.resume is not None and self.hooked is not None:
+            return None
+        if self.total is None or limit is None:
+            return limit if self.total is None else self.total
+        return min(self.total, limit)
+
     def install(self, keeper: Any) -> Progress:
         """Be the one that the loader's state is made from."""
         keeper._bookmark.progress, keeper._bookmark.epoch = self, self.epoch

@@ -27,6 +27,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from millhead import Advice, _core
 from millhead.torch import _general
+from millhead.torch._batch_size import dealt_to
 from millhead.torch._pin import Raised, Taken
 from millhead.torch._rng import Generators, batch_key, check_names, epoch_key, sample_key
 from millhead.torch._run import Part, SampleWorker
@@ -48,13 +49,6 @@ SPARE_RESULTS = 16
 LONGEST_PENALTY = 1024
 
 
-def rank_of(loader: DataLoader[Any]) -> tuple[int, int]:
-    """(rank, ranks) of a DistributedSampler or one that names them alike; (0, 1) without."""
-    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
-    rank, ranks = getattr(sampler, "rank", None), getattr(sampler, "num_replicas", None)
-    return (rank, ranks) if isinstance(rank, int) and isinstance(ranks, int) else (0, 1)
-
-
 class Course:
     """An epoch's positions: what seeds its samples and batches.
 
@@ -64,7 +58,7 @@ class Course:
 
     def __init__(self, loader: DataLoader[Any], progress: Progress, base_seed: int) -> None:
         self.key = epoch_key(base_seed, progress.epoch)
-        self.rank, self.ranks = rank_of(loader)
+        self.rank, self.ranks = dealt_to(loader) or (0, 1)
         self._batch, self._sample = progress.consumed, progress.skipped_samples
         #: Samples that all ranks have consumed, where the sampler deals out what remains.
         self._begin = progress.sampler_position()
@@ -326,7 +320,7 @@ class SampleIter(MultiIter):
 
     def __init__(self, loader: DataLoader[Any], keeper: Keeper) -> None:
         self._rng = check_names(keeper.rng)
-        _, self._ranks = rank_of(loader)
+        _, self._ranks = dealt_to(loader) or (0, 1)
         if loader.pin_memory and not _core.collate_untouched():
             raise ValueError(
                 "dispatch='sample' with pin_memory=True needs torch's default_collate_fn_map as it "
