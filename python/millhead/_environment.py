@@ -18,6 +18,7 @@ from importlib import metadata
 from typing import Any
 
 import millhead
+from millhead._mounts import mount_of
 
 #: Arguments with such a name in them are told without their value.
 _SECRET = re.compile(r"(?i)(token|secret|password|passwd|api[-_]?key|credential|auth)")
@@ -133,14 +134,8 @@ def _size(path: str) -> int | None:
 def _disk() -> dict[str, Any]:
     """The file system that the program runs in."""
     here = os.path.realpath("/proc/self/cwd")
-    best = ("", "", "")
-    for line in (_text("/proc/self/mounts") or "").splitlines():
-        device, place, kind = (*line.split(" "), "", "", "")[:3]
-        place = place.replace("\\040", " ")
-        inside = here == place or here.startswith(place.rstrip("/") + "/")
-        if inside and len(place) >= len(best[1]):
-            best = (device, place, kind)
-    return {"device": best[0] or None, "type": best[2] or None, "bytes": _size(here)}
+    mount = mount_of(here)
+    return {"device": mount.device or None, "type": mount.kind or None, "bytes": _size(here)}
 
 
 def _version(package: str) -> str | None:

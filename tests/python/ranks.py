@@ -1,4 +1,4 @@
-"""What ranks do with ``millhead.torch.DistributedSampler``: run by torchrun, one report for all.
+"""What ranks do with ``millhead.torch``: run by torchrun, one report for all.
 
     torchrun --standalone --nproc-per-node 4 ranks.py DIRECTORY CASE...
 
@@ -10,12 +10,22 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from millhead.torch import DataLoader, DistributedSampler, TensorDataset
+from millhead._mounts import Mount
+from millhead.torch import (
+    DataLoader,
+    DistributedSampler,
+    TensorDataset,
+    _first,
+    auto_rank0_first,
+    local_rank0_first,
+    rank0_first,
+)
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
@@ -106,7 +116,51 @@ def stop(directory: Path) -> Any:
     return {"seen": seen, "state": state}
 
 
-CASES = {case.__name__: case for case in (epoch, uneven, mesh, disagree, stop)}
+def _visit(enter: Any, log: Path, fails: int | None = None) -> Any:
+    """Goes through a block that appends to a log; what was there on entering, and what was raised."""
+    rank = dist.get_rank()
+    seen: Any = None
+    try:
+        with enter() as first:
+            seen = log.read_text().split() if log.exists() else []
+            time.sleep(0.2 if first else 0)  # the others would overtake, if they could
+            if rank == fails:
+                raise OSError(f"no route\nto host {rank}")
+            with log.open("a") as file:
+                file.write(f"{rank}\n")
+    except (OSError, RuntimeError) as error:
+        return {"seen": seen, "raised": f"{type(error).__name__}: {error}"}
+    return {"seen": seen, "first": first, "left": sorted(log.read_text().split())}
+
+
+def first(directory: Path) -> Any:
+    """Who goes first, on one machine and on two of equally many ranks."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+
+    def log(name: str) -> Path:
+        return directory / f"{name}.{world}.log"
+
+    found = {
+        "rank0": _visit(rank0_first, log("rank0")),
+        "one machine": _visit(local_rank0_first, log("one")),
+        "rank 0 fails": _visit(rank0_first, log("fails"), fails=0),
+        "rank 1 fails": _visit(rank0_first, log("last fails"), fails=1),
+        "afterwards": _visit(rank0_first, log("afterwards")),
+    }
+    _first._machine = lambda: f"machine {rank * 2 // world}"  # type: ignore[assignment]
+    found["two machines"] = _visit(local_rank0_first, log("two"))
+    found["second machine fails"] = _visit(local_rank0_first, log("second"), fails=world // 2)
+    found["local disk"] = _visit(lambda: auto_rank0_first(directory), log("local"))
+    shared = Mount("server:/data", "/data", "nfs4")
+    _first.mount_of = lambda path: shared  # type: ignore[assignment]
+    found["shared mount"] = _visit(lambda: auto_rank0_first("/data/set"), log("shared"))
+    if rank == 1:  # mounted elsewhere here: nobody may rely on it
+        _first.mount_of = lambda path: Mount("/dev/sda", "/", "ext4")  # type: ignore[assignment]
+    found["mixed mounts"] = _visit(lambda: auto_rank0_first("/data/set"), log("mixed"))
+    return found
+
+
+CASES = {case.__name__: case for case in (epoch, uneven, mesh, disagree, stop, first)}
 
 
 def main() -> None:

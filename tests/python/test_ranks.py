@@ -11,6 +11,8 @@ from typing import Any
 import procs
 import pytest
 import torch
+from millhead import _mounts, _place
+from millhead.torch import _world, auto_rank0_first, local_rank0_first, rank0_first
 from ranks import BATCH, COUNT, NUMBERS, STEPS
 
 Report = Callable[[str, int], list[dict[str, Any]]]
@@ -21,8 +23,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """What each rank returned, by case and number of ranks."""
     directory = tmp_path_factory.mktemp("ranks")
     cases = {
-        4: ["epoch", "uneven", "mesh", "disagree", "stop"],
-        2: ["epoch", "uneven", "stop"],
+        4: ["epoch", "uneven", "mesh", "disagree", "stop", "first"],
+        2: ["epoch", "uneven", "stop", "first"],
         3: ["stop"],
     }
     for world, names in cases.items():
@@ -101,3 +103,127 @@ def test_an_epoch_goes_on_with_other_numbers_of_ranks(report: Report) -> None:
     order = torch.randperm(COUNT, generator=generator).tolist()
     again = [index for index, number in times.items() if number > 1]
     assert sorted(again) == sorted(order[:2])  # padding: the epoch's head, as torch has it
+
+
+# --- who goes first ---
+
+
+def _visits(report: Report, world: int, name: str) -> list[dict[str, Any]]:
+    return [each[name] for each in report("first", world)]
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("name", ["rank0", "one machine", "afterwards", "shared mount"])
+def test_rank_0_goes_first_and_all_leave_together(report: Report, name: str, world: int) -> None:
+    everyone = _visits(report, world, name)
+    assert [each["first"] for each in everyone] == [True] + [False] * (world - 1)
+    assert everyone[0]["seen"] == []
+    assert all(each["seen"][0] == "0" for each in everyone[1:])
+    assert all(each["left"] == [str(rank) for rank in range(world)] for each in everyone)
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("name", ["two machines", "local disk", "mixed mounts"])
+def test_one_rank_of_each_machine_goes_first(report: Report, name: str, world: int) -> None:
+    everyone = _visits(report, world, name)
+    firsts = {0, world // 2}
+    assert [each["first"] for each in everyone] == [rank in firsts for rank in range(world)]
+    for rank, each in enumerate(everyone):
+        seen = {int(other) for other in each["seen"][:2]}
+        assert seen <= firsts if rank in firsts else seen == firsts
+        assert each["left"] == [str(rank) for rank in range(world)]
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_when_rank_0_fails_the_others_hear_of_it_and_do_not_begin(
+    report: Report, world: int
+) -> None:
+    everyone = _visits(report, world, "rank 0 fails")
+    assert everyone[0] == {"seen": [], "raised": "OSError: no route\nto host 0"}
+    for each in everyone[1:]:
+        assert each == {
+            "seen": None,
+            "raised": "RuntimeError: millhead: rank 0 failed and the others stop (rank0_first): "
+            "OSError: no route to host 0",
+        }
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("name", ["rank 1 fails", "second machine fails"])
+def test_when_another_rank_fails_all_hear_of_it(report: Report, name: str, world: int) -> None:
+    everyone = _visits(report, world, name)
+    failed = 1 if name == "rank 1 fails" else world // 2
+    for rank, each in enumerate(everyone):
+        if rank == failed:
+            assert each["raised"] == f"OSError: no route\nto host {failed}"
+        else:
+            assert f"rank {failed} failed" in each["raised"], each
+
+
+def _enter(enter: Any) -> bool:
+    with enter() as first:
+        return bool(first)
+
+
+@pytest.fixture(params=[rank0_first, local_rank0_first, lambda: auto_rank0_first("/")])
+def enter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Each of the three, in a process that no launcher started."""
+    for names in (*_place._LAUNCHERS, *_world._LAUNCHERS):
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+    return request.param
+
+
+def test_a_process_alone_waits_for_nobody(enter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _enter(enter)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert _enter(enter)
+
+
+def test_a_group_of_one_waits_for_nobody(enter: Any) -> None:
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    try:
+        assert _enter(enter)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_ranks_without_a_process_group_are_told_to_make_one(
+    enter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(RuntimeError, match=r"rank 1 of 4 has no process group .*init_process_gr"):
+        _enter(enter)
+
+
+MOUNTS = """
+overlay / overlay rw 0 0
+server:/home /home nfs4 rw 0 0
+/dev/sda1 /home/me/fast\\040disk ext4 rw 0 0
+bucket /data fuse.s3fs rw 0 0
+fuse-overlayfs /inner fuse.fuse-overlayfs rw 0 0
+tmpfs /over tmpfs rw 0 0
+mds:/ /over lustre rw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "network"),
+    [
+        ("/tmp", "overlay", False),
+        ("/homes", "overlay", False),
+        ("/home", "nfs4", True),
+        ("/home/me/set", "nfs4", True),
+        ("/home/me/fast disk/set", "ext4", False),
+        ("/data/a/b", "fuse.s3fs", True),
+        ("/inner/a", "fuse.fuse-overlayfs", False),
+        ("/over/a", "lustre", True),
+    ],
+)
+def test_the_mount_of_a_path_is_found(path: str, kind: str, network: bool) -> None:
+    mount = _mounts.find_mount(path, MOUNTS)
+    assert (mount.kind, mount.is_network()) == (kind, network)

@@ -29,6 +29,7 @@ from torch.utils.data import (
 
 from millhead.torch import _native
 from millhead.torch._batch_size import effective_batch_size
+from millhead.torch._first import auto_rank0_first, local_rank0_first, rank0_first
 from millhead.torch._install import install, stats, uninstall
 from millhead.torch.distributed import DistributedSampler
 from millhead.torch.loader import DataLoader
@@ -57,12 +58,15 @@ __all__ = [
     "SubsetRandomSampler",
     "TensorDataset",
     "WeightedRandomSampler",
+    "auto_rank0_first",
     "default_collate",
     "default_convert",
     "effective_batch_size",
     "get_worker_info",
     "install",
+    "local_rank0_first",
     "random_split",
+    "rank0_first",
     "stats",
     "uninstall",
     "unwatch_all",

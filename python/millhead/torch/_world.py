@@ -32,7 +32,9 @@ def replica(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
     """
     if num_replicas is not None and rank is not None:
         return num_replicas, rank
-    world = _process_group() or _environment()
+    world = _process_group() or launched()
+    if world is None:
+        raise ValueError(_unknown())
     if rank is None and num_replicas not in (None, world.size):
         raise ValueError(
             f"num_replicas is {num_replicas}, but this is rank {world.rank} of {world.size} "
@@ -50,11 +52,14 @@ def _process_group() -> World | None:
     return World(dist.get_rank(), dist.get_world_size(), "torch.distributed")
 
 
-def _environment() -> World:
-    """What the environment says; RANK and WORLD_SIZE before all others, which must agree."""
+def launched() -> World | None:
+    """What the environment says; RANK and WORLD_SIZE before all others, which must agree.
+
+    None: nothing. Raises ValueError where it makes no sense.
+    """
     worlds = [found for names in _LAUNCHERS if (found := _launched(*names)) is not None]
     if not worlds:
-        raise ValueError(_unknown())
+        return None
     first, last = worlds[0], worlds[-1]
     if first.source != "/".join(_LAUNCHERS[0]) and first[:2] != last[:2]:
         raise ValueError(
