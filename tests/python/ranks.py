@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from millhead._mounts import Mount
 from millhead.torch import (
+    Checkpoint,
     DataLoader,
     DistributedSampler,
     TensorDataset,
@@ -160,7 +161,65 @@ def first(directory: Path) -> Any:
     return found
 
 
-CASES = {case.__name__: case for case in (epoch, uneven, mesh, disagree, stop, first)}
+class Kept:
+    """Stands for a loader whose state is its rank's own."""
+
+    found: Any = None
+
+    def state_dict(self) -> Any:
+        return {"rank": dist.get_rank()}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.found = state["rank"]
+
+
+def checkpoint(directory: Path) -> Any:
+    """Trains some steps from where another world stopped, and leaves a checkpoint, which the same
+    world goes on from too. Only rank 0 sees the file."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    place = directory if rank == 0 else directory / "nobody's"
+
+    def load() -> tuple[Checkpoint, DataLoader[Any], dict[str, Any]]:
+        sampler = DistributedSampler(NUMBERS, seed=3)
+        loader = DataLoader(NUMBERS, batch_size=BATCH, sampler=sampler, num_workers=1)
+        saved = Checkpoint(place / "progress.json", loader)
+        state = saved.load()
+        sampler.set_epoch(2)
+        return saved, loader, state
+
+    saved, loader, state = load()
+    seen: list[int] = []
+    for step, (batch,) in enumerate(loader, 1):
+        seen += batch.tolist()
+        state["global_step"] += 1
+        saved.save(state)
+        if step == STEPS.get(world):
+            break
+    rest = [index for (batch,) in load()[1] for index in batch.tolist()]
+    kept, others = Kept(), Kept()
+    Checkpoint(place / "kept.json", others).load()
+    dist.barrier()  # all have read the other world's
+    Checkpoint(place / "kept.json", kept).save(state)
+    Checkpoint(place / "kept.json", kept).load()
+    broken = place / "broken.json"
+    if rank == 0:
+        broken.write_text("{")
+    try:
+        said = str(Checkpoint(broken).load())
+    except RuntimeError as error:
+        said = str(error).replace(str(place), "PLACE")
+    return {
+        "seen": seen,
+        "rest": rest,
+        "step": state["global_step"],
+        "kept": kept.found,
+        "others": others.found,
+        "said": said,
+        "made": place.exists(),
+    }
+
+
+CASES = {case.__name__: case for case in (epoch, uneven, mesh, disagree, stop, first, checkpoint)}
 
 
 def main() -> None:

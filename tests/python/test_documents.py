@@ -14,6 +14,7 @@ import millhead.timer
 import millhead.torch
 import millhead.torch._batch_size
 import millhead.torch._install
+import millhead.torch.checkpoint
 import millhead.torch.distributed
 import millhead.torch.loader
 import procs
@@ -89,6 +90,7 @@ def test_the_snippets_about_ranks_run_one_after_the_other(tmp_path: Path) -> Non
         millhead.torch,
         millhead.torch._batch_size,
         millhead.torch._install,
+        millhead.torch.checkpoint,
         millhead.torch.distributed,
         millhead.torch.loader,
     ],

@@ -120,18 +120,22 @@ print(json.dumps(report))
 """
 
 # The modules that need no C core; the engine's must not even be imported.
-_PORTABLE = {"millhead", "millhead._imports", "millhead.torch"} | {
+_PORTABLE = {f"millhead{name}" for name in ("", "._imports", "._mounts", "._place", ".torch")} | {
     f"millhead.torch.{name}"
     for name in (
+        "_batch_size",
         "_faults",
+        "_first",
         "_install",
         "_moment",
         "_native",
         "_order",
+        "_plain",
         "_rng",
         "_stats",
         "_torchs",
         "_world",
+        "checkpoint",
         "distributed",
         "fetch",
         "loader",

@@ -23,9 +23,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """What each rank returned, by case and number of ranks."""
     directory = tmp_path_factory.mktemp("ranks")
     cases = {
-        4: ["epoch", "uneven", "mesh", "disagree", "stop", "first"],
-        2: ["epoch", "uneven", "stop", "first"],
-        3: ["stop"],
+        4: ["epoch", "uneven", "mesh", "disagree", "stop", "first", "checkpoint"],
+        2: ["epoch", "uneven", "stop", "first", "checkpoint"],
+        3: ["stop", "checkpoint"],
     }
     for world, names in cases.items():
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
@@ -103,6 +103,31 @@ def test_an_epoch_goes_on_with_other_numbers_of_ranks(report: Report) -> None:
     order = torch.randperm(COUNT, generator=generator).tolist()
     again = [index for index, number in times.items() if number > 1]
     assert sorted(again) == sorted(order[:2])  # padding: the epoch's head, as torch has it
+
+
+# --- checkpoints ---
+
+
+def test_a_checkpoint_goes_on_with_the_same_and_other_numbers_of_ranks(report: Report) -> None:
+    first, second, third = (report("checkpoint", world) for world in (4, 2, 3))
+    for number, each in enumerate(first):
+        theirs = torch.utils.data.DistributedSampler(NUMBERS, 4, number, seed=3)
+        theirs.set_epoch(2)
+        assert each["seen"] + each["rest"] == list(theirs)
+    assert set(_all(first) + _all(second) + _all(third)) == set(range(COUNT))
+    assert len(_all(first)) + len(_all(second)) + len(_all(third)) == COUNT + 2  # padding
+    assert [each["step"] for each in first + second + third] == [2] * 4 + [5] * 2 + [8] * 3
+
+
+def test_each_rank_finds_its_own_loaders_state_and_only_rank_0_has_a_file(report: Report) -> None:
+    for world, others in ((4, None), (2, 0), (3, 0)):
+        everyone = report("checkpoint", world)
+        assert [each["kept"] for each in everyone] == list(range(world))
+        assert [each["others"] for each in everyone] == [others] * world
+        assert [each["made"] for each in everyone] == [True] + [False] * (world - 1)
+        for each in everyone:
+            assert each["said"].startswith("millhead: not a checkpoint that can be read: ")
+            assert "(PLACE/broken.json)" in each["said"]
 
 
 # --- who goes first ---

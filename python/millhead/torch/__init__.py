@@ -31,6 +31,7 @@ from millhead.torch import _native
 from millhead.torch._batch_size import effective_batch_size
 from millhead.torch._first import auto_rank0_first, local_rank0_first, rank0_first
 from millhead.torch._install import install, stats, uninstall
+from millhead.torch.checkpoint import Checkpoint
 from millhead.torch.distributed import DistributedSampler
 from millhead.torch.loader import DataLoader
 
@@ -44,6 +45,7 @@ if _native.why_not is None:
 __all__ = [
     "BatchSampler",
     "ChainDataset",
+    "Checkpoint",
     "ConcatDataset",
     "DataLoader",
     "Dataset",

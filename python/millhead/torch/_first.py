@@ -39,7 +39,7 @@ def rank0_first() -> Iterator[bool]:
         RuntimeError: on the other ranks, where one raised an exception (the others do not enter the
             block if it was rank 0); several ranks and no process group.
     """
-    if not _is_alone("rank0_first"):
+    if not is_alone("rank0_first"):
         with _in_turn("rank0_first", dist.get_rank() == 0) as first:
             yield first
     else:
@@ -49,7 +49,7 @@ def rank0_first() -> Iterator[bool]:
 @contextlib.contextmanager
 def local_rank0_first() -> Iterator[bool]:
     """As :func:`rank0_first`, but the first rank of each machine goes first: for local disks."""
-    if not _is_alone("local_rank0_first"):
+    if not is_alone("local_rank0_first"):
         with _in_turn("local_rank0_first", _is_first_here()) as first:
             yield first
     else:
@@ -60,8 +60,8 @@ def local_rank0_first() -> Iterator[bool]:
 def auto_rank0_first(path: str | os.PathLike[str]) -> Iterator[bool]:
     """:func:`rank0_first` where ``path`` is on a network mount on every rank, else
     :func:`local_rank0_first`. The path need not be there yet."""
-    if not _is_alone("auto_rank0_first"):
-        is_shared = all(_everyones(mount_of(path).is_network()))
+    if not is_alone("auto_rank0_first"):
+        is_shared = all(everyones(mount_of(path).is_network()))
         first = dist.get_rank() == 0 if is_shared else _is_first_here()
         with _in_turn("auto_rank0_first", first):
             yield first
@@ -69,7 +69,7 @@ def auto_rank0_first(path: str | os.PathLike[str]) -> Iterator[bool]:
         yield True
 
 
-def _is_alone(name: str) -> bool:
+def is_alone(name: str) -> bool:
     """Whether there is nobody to wait for. Raises where there is, and no way to speak to them."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_world_size() == 1
@@ -100,14 +100,14 @@ def _telling(name: str) -> Iterator[None]:
         yield
     except BaseException as error:
         with contextlib.suppress(RuntimeError):  # nobody is left to hear it
-            _everyones(" ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS])
+            everyones(" ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS])
         raise
     _meet(name)
 
 
 def _meet(name: str) -> None:
     """Wait for all; raises where one of them failed."""
-    failed = {rank: said for rank, said in enumerate(_everyones(None)) if said is not None}
+    failed = {rank: said for rank, said in enumerate(everyones(None)) if said is not None}
     if failed:
         rank, said = next(iter(failed.items()))
         more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
@@ -117,7 +117,7 @@ def _meet(name: str) -> None:
 
 
 def _is_first_here() -> bool:
-    machines = _everyones(_machine())
+    machines = everyones(_machine())
     return machines.index(machines[dist.get_rank()]) == dist.get_rank()
 
 
@@ -132,7 +132,7 @@ def _machine() -> str:
 _groups: tuple[Any, Any] | None = None
 
 
-def _everyones(mine: Any) -> list[Any]:
+def everyones(mine: Any) -> list[Any]:
     """What each rank says, in their order. Waits for all of them."""
     global _groups
     if _groups is None or _groups[0] is not dist.group.WORLD:
