@@ -13,6 +13,7 @@ import millhead.data
 import millhead.timer
 import millhead.torch
 import millhead.torch._batch_size
+import millhead.torch._device
 import millhead.torch._install
 import millhead.torch.checkpoint
 import millhead.torch.distributed
@@ -89,6 +90,7 @@ def test_the_snippets_about_ranks_run_one_after_the_other(tmp_path: Path) -> Non
         millhead.timer,
         millhead.torch,
         millhead.torch._batch_size,
+        millhead.torch._device,
         millhead.torch._install,
         millhead.torch.checkpoint,
         millhead.torch.distributed,

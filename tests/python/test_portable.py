@@ -124,6 +124,7 @@ _PORTABLE = {f"millhead{name}" for name in ("", "._imports", "._mounts", "._plac
     f"millhead.torch.{name}"
     for name in (
         "_batch_size",
+        "_device",
         "_faults",
         "_first",
         "_install",

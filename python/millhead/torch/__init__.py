@@ -29,6 +29,7 @@ from torch.utils.data import (
 
 from millhead.torch import _native
 from millhead.torch._batch_size import effective_batch_size
+from millhead.torch._device import to_device
 from millhead.torch._first import auto_rank0_first, local_rank0_first, rank0_first
 from millhead.torch._install import install, stats, uninstall
 from millhead.torch.checkpoint import Checkpoint
@@ -70,6 +71,7 @@ __all__ = [
     "random_split",
     "rank0_first",
     "stats",
+    "to_device",
     "uninstall",
     "unwatch_all",
     "watch_all",
