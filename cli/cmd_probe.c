@@ -14,19 +14,21 @@
 static void print_help(void)
 {
     (void)printf(
-        "usage: millhead probe [PATH] [OPTIONS]\n"
+        "usage: millhead probe [PATH|URL] [OPTIONS]\n"
         "\n"
         "How fast data comes here: memory, the page cache, the disk or network mount of PATH\n"
         "in sequence and at random, and the way to a device. In a directory (default: this\n"
         "one) a temporary file without a name is written, so that nothing stays behind; where\n"
-        "that is not allowed the largest file in it is read. A file is only read.\n"
+        "that is not allowed the largest file in it is read. A file is only read. Of the file\n"
+        "behind an http(s) URL large and small ranges are read (with libcurl, if installed).\n"
         "\n"
         "options:\n"
         "  --size SIZE   how much of a file is used, at most (default 256MiB)\n"
         "  --seconds S   how long it may take, about (default 8)\n"
         "  --read-only   write nothing in a directory either\n"
         "  --json        one JSON object: path, file, bytes, network (null: a local path),\n"
-        "                tiers (name, mb_per_s, latency_us, how; null: not measured)\n"
+        "                tiers (name, mb_per_s, latency_us, how; null: not measured). A file\n"
+        "                of it is what doctor and plan whatif take as --probe FILE\n"
         "  --help        this text\n");
 }
 
@@ -35,6 +37,28 @@ static int show_progress(void *progress, const char *what, double share)
     (void)what;
     mh_progress_show(progress, share);
     return 0;
+}
+
+static const char *url_remedy(mh_status status, const mh_error *err)
+{
+    if (err->sys_errno == ENOPKG)
+        return "install the package libcurl4";
+    switch (status) {
+    case MH_ERR_INVALID:
+        return "see millhead probe --help";
+    case MH_ERR_UNSUPPORTED:
+        return "give an https address of the same file, or mount it and give the path";
+    case MH_ERR_NOT_FOUND:
+        return "give the address of a file that is there";
+    default:
+        return "check the address, and that this machine reaches it";
+    }
+}
+
+/* The command line is wrong, and not what it points to. */
+static bool is_usage(mh_status status, const mh_error *err)
+{
+    return status == MH_ERR_INVALID || (status == MH_ERR_UNSUPPORTED && err->sys_errno != ENOPKG);
 }
 
 static const char *remedy(mh_status status, const mh_error *err)
@@ -63,10 +87,16 @@ static void print_real(const char *key, double value)
         (void)printf("\"%s\": %.6g, ", key, value);
 }
 
+/* Of an address only what is no secret. */
+static const char *shown_path(const mh_probe *probe, const char *path)
+{
+    return mh_probe_is_url(path) ? probe->file : path;
+}
+
 static void print_json(const mh_probe *probe, const char *path)
 {
     (void)printf("{\"path\": ");
-    mh_cli_print_quoted(path);
+    mh_cli_print_quoted(shown_path(probe, path));
     (void)printf(", \"file\": ");
     mh_cli_print_quoted(probe->file);
     (void)printf(", \"bytes\": %" PRIu64 ", \"network\": ", probe->bytes);
@@ -87,20 +117,32 @@ static void print_json(const mh_probe *probe, const char *path)
     (void)printf("]}\n");
 }
 
-static void print_table(const mh_probe *probe)
+/* A number right-aligned, or a dash for what was not measured. */
+static void print_cell(int width, int decimals, double value)
+{
+    if (value < 0)
+        (void)printf(" %*s", width, "-");
+    else
+        (void)printf(" %*.*f", width, decimals, value);
+}
+
+static void print_table(const mh_probe *probe, bool url)
 {
     char bytes[MH_CLI_BYTES];
     (void)printf("%-20s %10s %12s   %s\n", "tier", "MB/s", "latency us", "how");
     for (size_t at = 0; at < probe->tier_count; at++) {
         const mh_probe_tier *tier = &probe->tiers[at];
-        if (tier->mb_per_s < 0)
-            (void)printf("%-20s %10s %12s   %s\n", tier->name, "-", "-", tier->how);
-        else
-            (void)printf("%-20s %10.1f %12.2f   %s\n", tier->name, tier->mb_per_s, tier->latency_us,
-                         tier->how);
+        (void)printf("%-20s", tier->name);
+        print_cell(10, 1, tier->mb_per_s);
+        print_cell(12, 2, tier->latency_us);
+        (void)printf("   %s\n", tier->how);
     }
     (void)printf("\nRead: %s, %s.\n", probe->file, mh_cli_bytes(bytes, probe->bytes));
-    if (*probe->network)
+    if (url)
+        (void)printf("It comes over a network (%s): copy what is read more than once to a local "
+                     "disk.\n",
+                     probe->network);
+    else if (*probe->network)
         (void)printf("It lies on a network mount (%s): copy what is read more than once to a local "
                      "disk.\n",
                      probe->network);
@@ -128,10 +170,7 @@ int mh_cmd_probe(int argc, char **argv)
         print_help();
         return MH_CLI_OK;
     }
-    if (strstr(options.path, "://"))
-        return mh_cli_fail(MH_CLI_USAGE, WHERE, "mount it, or copy a file of it, and give the path",
-                           "'%s' is a URL, and there is no HTTP client in this build",
-                           options.path);
+    bool url = mh_probe_is_url(options.path);
     options.read_only = read_only;
     options.progress = show_progress;
     options.progress_arg = &progress;
@@ -139,11 +178,12 @@ int mh_cmd_probe(int argc, char **argv)
     mh_status status = mh_probe_run(&probe, &options, &err);
     mh_progress_end(&progress);
     if (status != MH_OK)
-        return mh_cli_fail(status == MH_ERR_INVALID ? MH_CLI_USAGE : MH_CLI_FAILED, WHERE,
-                           remedy(status, &err), "%s", err.message);
+        return mh_cli_fail(is_usage(status, &err) ? MH_CLI_USAGE : MH_CLI_FAILED, WHERE,
+                           url ? url_remedy(status, &err) : remedy(status, &err), "%s",
+                           err.message);
     if (json)
         print_json(&probe, options.path);
     else
-        print_table(&probe);
+        print_table(&probe, url);
     return MH_CLI_OK;
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "sys/clock.h"
+#include "sys/http.h"
 #include "sys/memory.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +24,7 @@
 #define TIME_READING 0.15
 #define TIME_MEMORY 0.05
 #define TIME_DEVICE 0.1
+#define TIME_URL (1 - TIME_MEMORY - TIME_DEVICE)
 
 typedef struct probing {
     const mh_probe_options *options;
@@ -43,9 +45,14 @@ void mh_probe_options_init(mh_probe_options *options)
     };
 }
 
-static mh_probe_tier *add_tier(probing *probe, const char *name)
+int mh_probe_is_url(const char *path)
 {
-    mh_probe_tier *tier = &probe->out->tiers[probe->out->tier_count++];
+    return mh_http_is_url(path);
+}
+
+mh_probe_tier *mh_probe_add_tier(mh_probe *out, const char *name)
+{
+    mh_probe_tier *tier = &out->tiers[out->tier_count++];
     *tier = (mh_probe_tier){.mb_per_s = -1, .latency_us = -1};
     (void)snprintf(tier->name, sizeof tier->name, "%s", name);
     return tier;
@@ -98,7 +105,7 @@ static mh_status measure_memory(probing *probe, double seconds, mh_error *err)
 {
     mh_memory_room room;
     size_t bytes = COPY_BYTES;
-    mh_probe_tier *tier = add_tier(probe, "memory copy");
+    mh_probe_tier *tier = mh_probe_add_tier(probe->out, "memory copy");
     MH_TRY(tell(probe, "memory", probe->done, err));
     mh_memory_room_read(&room, "");
     if (room.available_bytes / 4 < 2 * bytes)
@@ -218,7 +225,7 @@ static void fill_tier(mh_probe_tier *tier, const read_sum *sum, const reading *h
 /* Bandwidth by large pieces, latency by pages. */
 static mh_status measure_cache(probing *probe, double seconds, mh_error *err)
 {
-    mh_probe_tier *tier = add_tier(probe, "page cache");
+    mh_probe_tier *tier = mh_probe_add_tier(probe->out, "page cache");
     size_t piece = probe->file.bytes < MH_PROBE_PIECE ? MH_PROBE_PAGE : MH_PROBE_PIECE;
     reading large = {.piece = piece, .kind = CACHED, .what = "page cache"};
     reading small = {.piece = MH_PROBE_PAGE, .random = true, .kind = CACHED, .what = "page cache"};
@@ -248,7 +255,7 @@ static mh_status measure_storage(probing *probe, bool random, double seconds, mh
     size_t piece = random || probe->file.bytes < MH_PROBE_PIECE ? MH_PROBE_PAGE : MH_PROBE_PIECE;
     (void)snprintf(name, sizeof name, "%s %s", *probe->out->network ? "network" : "disk",
                    random ? "random" : "sequential");
-    mh_probe_tier *tier = add_tier(probe, name);
+    mh_probe_tier *tier = mh_probe_add_tier(probe->out, name);
     if (probe->file.in_memory) {
         (void)snprintf(tier->how, sizeof tier->how,
                        "not measured: the path lies in memory (tmpfs), give one on a disk");
@@ -272,7 +279,17 @@ static mh_status measure_file(probing *probe, mh_error *err)
     return measure_cache(probe, seconds * TIME_READING, err);
 }
 
-static mh_status measure(probing *probe, mh_error *err)
+/* Near before far: memory, page cache, storage. Reading brings files into the page cache, so it
+ * was measured last. */
+static void put_in_order(mh_probe *out)
+{
+    mh_probe_tier cache = out->tiers[3];
+    out->tiers[3] = out->tiers[2];
+    out->tiers[2] = out->tiers[1];
+    out->tiers[1] = cache;
+}
+
+static mh_status measure_path(probing *probe, mh_error *err)
 {
     double seconds = probe->options->seconds;
     MH_TRY(mh_probe_file_open(&probe->file, probe->out, probe->options, probe->buffer,
@@ -283,17 +300,31 @@ static mh_status measure(probing *probe, mh_error *err)
         status = measure_file(probe, err);
     (void)close(probe->file.fd);
     if (status == MH_OK)
-        mh_probe_device(&probe->out->tiers[probe->out->tier_count++], seconds * TIME_DEVICE);
+        put_in_order(probe->out);
     return status;
 }
 
-/* Near before far: memory, page cache, storage, the device. */
-static void put_in_order(mh_probe *out)
+/* The network first: an address that is wrong is told at once. */
+static mh_status measure_url(probing *probe, mh_error *err)
 {
-    mh_probe_tier cache = out->tiers[3];
-    out->tiers[3] = out->tiers[2];
-    out->tiers[2] = out->tiers[1];
-    out->tiers[1] = cache;
+    double seconds = probe->options->seconds;
+    mh_probe far = {0};
+    MH_TRY(mh_probe_url(&far, probe->options, seconds * TIME_URL, probe->done, err));
+    probe->done = TIME_URL;
+    *probe->out = far;
+    probe->out->tier_count = 0;
+    MH_TRY(measure_memory(probe, seconds * TIME_MEMORY, err));
+    for (size_t at = 0; at < far.tier_count; at++)
+        probe->out->tiers[probe->out->tier_count++] = far.tiers[at];
+    return MH_OK;
+}
+
+static mh_status measure(probing *probe, mh_error *err)
+{
+    const mh_probe_options *options = probe->options;
+    MH_TRY(mh_http_is_url(options->path) ? measure_url(probe, err) : measure_path(probe, err));
+    mh_probe_device(&probe->out->tiers[probe->out->tier_count++], options->seconds * TIME_DEVICE);
+    return MH_OK;
 }
 
 mh_status mh_probe_run(mh_probe *out, const mh_probe_options *options, mh_error *err)
@@ -319,9 +350,7 @@ mh_status mh_probe_run(mh_probe *out, const mh_probe_options *options, mh_error 
     probe.buffer = buffer;
     mh_status status = measure(&probe, err);
     (void)munmap(buffer, MH_PROBE_PIECE);
-    if (status == MH_OK) {
-        put_in_order(&found);
+    if (status == MH_OK)
         *out = found;
-    }
     return status;
 }

@@ -23,6 +23,15 @@ MH_MUST_CHECK mh_status mh_probe_file_open(mh_probe_file *file, mh_probe *out,
                                            const mh_probe_options *options, void *buffer,
                                            double seconds, mh_error *err);
 
+/* Reads from the http(s) address that is the path for `seconds`: adds the tiers "network
+ * sequential" and "network random", and says what was read in out->file, bytes and network.
+ * Progress is told from `done` on. */
+MH_MUST_CHECK mh_status mh_probe_url(mh_probe *out, const mh_probe_options *options, double seconds,
+                                     double done, mh_error *err);
+
+/* A new tier with nothing measured yet. */
+mh_probe_tier *mh_probe_add_tier(mh_probe *out, const char *name);
+
 /* Copies to the first device for `seconds`, if there is one. Never fails: the tier says why not. */
 void mh_probe_device(mh_probe_tier *tier, double seconds);
 

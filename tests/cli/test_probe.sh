@@ -27,8 +27,9 @@ bad 1 probe "$scratch/nowhere"
 contains "$err" "give a path that is there"
 bad 1 probe "$scratch/data" --size 900000TB
 contains "$err" "the probe needs 900000000000 MB (probe): free some"
-bad 2 probe https://example.org/shard.tar
-contains "$err" "no HTTP client"
+bad 2 probe s3://bucket/shard.tar
+contains "$err" "is no http:// or https:// address"
+bad 1 probe http://127.0.0.1:1/shard.tar
 bad 2 probe "$scratch/data" extra
 bad 2 probe "$scratch/data" --size 1kB
 bad 2 probe "$scratch/data" --size lots
