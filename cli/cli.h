@@ -55,6 +55,9 @@ int mh_cmd_report(int argc, char **argv);
 /* What to do about a run that cannot be read, or what is made of it and cannot be written. */
 const char *mh_cli_run_remedy(mh_status status);
 
+/* What to do about a file of --probe that is none. */
+#define MH_CLI_PROBE_REMEDY "make it with: millhead probe PATH --json > FILE"
+
 /* A verb that needs the user's Python: becomes `python -m millhead VERB ...`, of MILLHEAD_PYTHON,
  * of the interpreter beside this program, or of python3 in PATH. Returns only when that fails. */
 int mh_cmd_python(int argc, char **argv);

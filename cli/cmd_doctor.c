@@ -15,7 +15,8 @@
 
 typedef struct doctor_request {
     const char *path;
-    int pid; /* 0: none */
+    const char *probe; /* a file; NULL: none */
+    int pid;           /* 0: none */
     int seconds;
     bool checklist;
     bool json;
@@ -25,10 +26,10 @@ typedef struct doctor_request {
 static void print_help(void)
 {
     (void)printf(
-        "usage: millhead doctor PATH [--json]\n"
+        "usage: millhead doctor PATH [--probe FILE] [--json]\n"
         "       millhead doctor --pid N [--seconds S] [--json]\n"
         "       millhead doctor --checklist [--json]\n"
-        "       millhead doctor [--json] [-o RUN_DIR] -- COMMAND [ARGUMENTS...]\n"
+        "       millhead doctor [--json] [-o RUN_DIR] [--probe FILE] -- COMMAND [ARGUMENTS...]\n"
         "\n"
         "Says what training waited for, how that is known, what to do and what it would\n"
         "gain. PATH is the directory of a run, an events file (docs/events.md) or a log of\n"
@@ -41,6 +42,8 @@ static void print_help(void)
         "  --seconds S  how long to look at it (default %d)\n"
         "  --checklist  what to check about this machine; with --json a list of item,\n"
         "               state (pass, warn, fail), found, todo; exit code 1 when one fails\n"
+        "  --probe FILE what `millhead probe DATA --json` printed about where the samples\n"
+        "               lie: the verdict tells what that gives, and promises no more\n"
         "  -o RUN_DIR   keep the run of COMMAND there\n"
         "  --json       one JSON object: cause, evidence, fix, fix_settings,\n"
         "               predicted_gain, others, device_wait_share, idle_device_s,\n"
@@ -68,6 +71,7 @@ static int parse(doctor_request *request, int argc, char **argv)
     const mh_cli_option options[] = {
         {"--pid", MH_CLI_TEXT, &pid, 0},
         {"--seconds", MH_CLI_COUNT, &request->seconds, 1},
+        {"--probe", MH_CLI_TEXT, &request->probe, 0},
         {"--checklist", MH_CLI_FLAG, &request->checklist, 0},
         {"--json", MH_CLI_FLAG, &request->json, 0},
         {"--help", MH_CLI_FLAG, &request->help, 0},
@@ -81,18 +85,26 @@ static int parse(doctor_request *request, int argc, char **argv)
     if ((request->path != NULL) + (request->pid != 0) + request->checklist != 1)
         return mh_cli_fail(MH_CLI_USAGE, "doctor", SEE_HELP,
                            "give one of PATH, --pid N, --checklist or -- COMMAND");
+    if (request->probe && !request->path)
+        return mh_cli_fail(MH_CLI_USAGE, "doctor", "give the directory of a run with it",
+                           "--probe tells of where a run's samples lie");
     return MH_CLI_OK;
 }
 
-static int diagnose(const char *path, bool json)
+static int diagnose(const char *path, const char *probe_file, bool json)
 {
     mh_run *run = NULL;
+    mh_probe probe;
     mh_verdict verdict;
     mh_error err;
     mh_progress progress;
+    if (probe_file && mh_probe_read(&probe, probe_file, &err) != MH_OK)
+        return mh_cli_fail(MH_CLI_FAILED, "doctor", MH_CLI_PROBE_REMEDY, "%s", err.message);
     mh_progress_begin(&progress, "reading", path);
     mh_status status = mh_run_read(&run, path, mh_progress_bytes, &progress, &err);
     mh_progress_end(&progress);
+    if (status == MH_OK && probe_file)
+        mh_run_set_probe(run, &probe);
     if (status == MH_OK)
         status = mh_run_judge(&verdict, run, &err);
     if (status == MH_OK) {
@@ -134,5 +146,5 @@ int mh_cmd_doctor(int argc, char **argv)
         return mh_doctor_pid(request.pid, request.json, request.seconds);
     if (request.checklist)
         return mh_doctor_checklist(request.json);
-    return diagnose(request.path, request.json);
+    return diagnose(request.path, request.probe, request.json);
 }

@@ -17,6 +17,7 @@ typedef struct whatif_request {
     mh_plan_whatif_options options;
     const char *path;
     const char *storage; /* to be probed; NULL: not asked for */
+    const char *probe;   /* a file with what a probe found; NULL: none */
     bool json;
     bool help;
 } whatif_request;
@@ -39,11 +40,13 @@ static void print_help(void)
         "  --batch-bytes SIZE  bytes of such a batch, to plan memory\n"
         "  --cpus N            CPUs of the machine (default: as in the run)\n"
         "  --storage PATH      probe where the data lies, for some %d seconds, and compare\n"
+        "  --probe FILE        the same with what `millhead probe PATH --json` printed\n"
         "  --json              one JSON object: measured, asked, needed (each: gpus, workers,\n"
         "                      prefetch, batch_size, step_s, wait_share, samples_per_s,\n"
         "                      cpus_busy, read_bytes_per_s, delivered_bytes_per_s,\n"
         "                      memory_bytes), enough, cpus, others, making_cpu_s,\n"
-        "                      making_blocked_s, replay_off, batches, storage_mb_per_s\n"
+        "                      making_blocked_s, replay_off, batches, storage_mb_per_s,\n"
+        "                      storage_random_mb_per_s, storage_enough (null: not probed)\n"
         "  --help              this text\n",
         PROBE_SECONDS);
 }
@@ -60,6 +63,7 @@ static int parse(whatif_request *request, int argc, char **argv)
         {"--batch-bytes", MH_CLI_SIZE, &options->batch_bytes, 0},
         {"--cpus", MH_CLI_COUNT, &options->cpus, 1},
         {"--storage", MH_CLI_TEXT, &request->storage, 0},
+        {"--probe", MH_CLI_TEXT, &request->probe, 0},
         {"--json", MH_CLI_FLAG, &request->json, 0},
         {"--help", MH_CLI_FLAG, &request->help, 0},
     };
@@ -70,27 +74,43 @@ static int parse(whatif_request *request, int argc, char **argv)
     if (!request->path)
         return mh_cli_fail(MH_CLI_USAGE, WHERE, "give the directory millhead.watch wrote",
                            "no run given");
+    if (request->storage && request->probe)
+        return mh_cli_fail(MH_CLI_USAGE, WHERE, "give one of them",
+                           "--storage probes now, --probe tells what was found before");
     return MH_CLI_OK;
 }
 
-/* What storage gives one reader in sequence; negative where it is not known. */
-static int probe_storage(double *mb_per_s, const char *path)
+static int show_progress(void *progress, const char *what, double share)
+{
+    (void)what;
+    mh_progress_show(progress, share);
+    return 0;
+}
+
+/* Probes where the data lies, or reads what a probe found; neither: *out is all 0. */
+static int get_storage(mh_storage *out, const whatif_request *request)
 {
     mh_probe_options options;
-    mh_probe probe;
+    mh_probe probe = {0};
     mh_error err;
-    *mb_per_s = -1;
-    if (!path)
-        return MH_CLI_OK;
-    mh_probe_options_init(&options);
-    options.path = path;
-    options.seconds = PROBE_SECONDS;
-    if (mh_probe_run(&probe, &options, &err) != MH_OK)
+    mh_progress progress;
+    mh_status status = MH_OK;
+    if (request->probe && mh_probe_read(&probe, request->probe, &err) != MH_OK)
+        return mh_cli_fail(MH_CLI_FAILED, WHERE, MH_CLI_PROBE_REMEDY, "%s", err.message);
+    if (request->storage) {
+        mh_probe_options_init(&options);
+        options.path = request->storage;
+        options.seconds = PROBE_SECONDS;
+        options.progress = show_progress;
+        options.progress_arg = &progress;
+        mh_progress_begin(&progress, "probing", request->storage);
+        status = mh_probe_run(&probe, &options, &err);
+        mh_progress_end(&progress);
+    }
+    if (status != MH_OK)
         return mh_cli_fail(MH_CLI_FAILED, WHERE, "give another --storage, or see millhead probe",
                            "%s", err.message);
-    for (size_t at = 0; at < probe.tier_count; at++)
-        if (strstr(probe.tiers[at].name, "sequential"))
-            *mb_per_s = probe.tiers[at].mb_per_s;
+    mh_storage_of(out, &probe);
     return MH_CLI_OK;
 }
 
@@ -111,7 +131,27 @@ static void print_json_point(const char *name, const mh_whatif_point *point)
         (void)printf("\"delivered_bytes_per_s\": null, \"memory_bytes\": null}, ");
 }
 
-static void print_json(const mh_plan_whatif *plan, double storage)
+static bool storage_is_enough(const mh_plan_whatif *plan, const mh_storage *storage)
+{
+    return plan->needed.read_bytes_per_s <= storage->sequential_per_s;
+}
+
+static void print_json_storage(const mh_plan_whatif *plan, const mh_storage *storage)
+{
+    if (storage->sequential_per_s > 0)
+        (void)printf("\"storage_mb_per_s\": %.6g, ", storage->sequential_per_s / 1e6);
+    else
+        (void)printf("\"storage_mb_per_s\": null, ");
+    if (storage->random_per_s > 0)
+        (void)printf("\"storage_random_mb_per_s\": %.6g, ", storage->random_per_s / 1e6);
+    else
+        (void)printf("\"storage_random_mb_per_s\": null, ");
+    (void)printf("\"storage_enough\": %s}\n", storage->sequential_per_s <= 0     ? "null"
+                                              : storage_is_enough(plan, storage) ? "true"
+                                                                                 : "false");
+}
+
+static void print_json(const mh_plan_whatif *plan, const mh_storage *storage)
 {
     (void)printf("{");
     print_json_point("measured", &plan->measured);
@@ -122,10 +162,7 @@ static void print_json(const mh_plan_whatif *plan, double storage)
                  "\"replay_off\": %.6g, \"batches\": %" PRIu64 ", ",
                  plan->enough ? "true" : "false", plan->cpus, plan->others, plan->making_cpu_s,
                  plan->making_blocked_s, plan->replay_off, plan->batches);
-    if (storage < 0)
-        (void)printf("\"storage_mb_per_s\": null}\n");
-    else
-        (void)printf("\"storage_mb_per_s\": %.6g}\n", storage);
+    print_json_storage(plan, storage);
 }
 
 /* --- for people --- */
@@ -203,14 +240,20 @@ static void print_limit(const mh_plan_whatif *plan)
                      "millhead doctor says which.\n");
 }
 
-static void print_storage(const mh_whatif_point *needed, const char *path, double storage)
+static void print_storage(const mh_plan_whatif *plan, const char *where, const mh_storage *storage)
 {
-    double needs = needed->read_bytes_per_s / 1e6;
-    if (storage < 0)
-        (void)printf("%s has no storage that could be probed.\n", path);
-    else
-        (void)printf("%s gives one reader %.0f MB/s in sequence; %.0f are needed: %s.\n", path,
-                     storage, needs, needs <= storage ? "enough" : "the data has to lie elsewhere");
+    if (!(storage->sequential_per_s > 0)) {
+        (void)printf("%s: no storage that could be probed.\n", where);
+        return;
+    }
+    (void)printf("%s gives one reader %.4g MB/s in sequence", where,
+                 storage->sequential_per_s / 1e6);
+    if (storage->random_per_s > 0)
+        (void)printf(", %.3g in small reads anywhere", storage->random_per_s / 1e6);
+    (void)printf("; %.4g are needed: %s.\n", plan->needed.read_bytes_per_s / 1e6,
+                 storage_is_enough(plan, storage) ? "enough where it is read in sequence"
+                 : storage->network               ? "take as many readers at once as that needs"
+                                                  : "the data has to lie elsewhere");
 }
 
 static void print_notes(const mh_plan_whatif *plan, const mh_plan_whatif_options *options)
@@ -267,17 +310,17 @@ int mh_plan_cmd_whatif(int argc, char **argv)
         return mh_cli_fail(MH_CLI_FAILED, WHERE,
                            "give the directory of a run that was watched from its start", "%s",
                            err.message);
-    double storage;
-    bad = probe_storage(&storage, request.storage);
+    mh_storage storage;
+    bad = get_storage(&storage, &request);
     if (bad)
         return bad;
     if (request.json) {
-        print_json(&plan, storage);
+        print_json(&plan, &storage);
         return MH_CLI_OK;
     }
     print_table(&plan);
     print_notes(&plan, &request.options);
-    if (request.storage)
-        print_storage(&plan.needed, request.storage, storage);
+    if (request.storage || request.probe)
+        print_storage(&plan, request.storage ? request.storage : request.probe, &storage);
     return MH_CLI_OK;
 }

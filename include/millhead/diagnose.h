@@ -8,6 +8,7 @@
 #define MILLHEAD_DIAGNOSE_H
 
 #include <millhead/error.h>
+#include <millhead/probe.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -118,6 +119,17 @@ typedef enum mh_vantage {
     MH_VANTAGE_LOG,     /* a log of another tool */
 } mh_vantage;
 
+/* What a probe says about where the samples lie, for one reader; 0: not known. */
+typedef struct mh_storage {
+    double sequential_per_s; /* bytes */
+    double random_per_s;     /* bytes, in small reads */
+    double random_s;         /* seconds of one small read */
+    int network;             /* 1: by a network, where several readers get more */
+} mh_storage;
+
+/* Fills *out; 0 for what was not measured. Any thread. */
+MH_API void mh_storage_of(mh_storage *out, const mh_probe *probe);
+
 /* Everything the verdict is made from. */
 typedef struct mh_facts {
     mh_vantage vantage;
@@ -139,6 +151,7 @@ typedef struct mh_facts {
     uint64_t samples_slow;  /* samples above 5 medians */
     uint64_t samples_timed; /* all of them, those too short for an event of their own included */
     mh_usage_sum usage;
+    mh_storage storage;
     const mh_rank_cost *ranks; /* more than one: a distributed run */
     size_t rank_count;
 } mh_facts;
@@ -243,6 +256,8 @@ typedef struct mh_run mh_run;
 MH_API MH_MUST_CHECK mh_status mh_run_read(mh_run **out, const char *path,
                                            int (*progress)(void *, uint64_t, uint64_t),
                                            void *progress_arg, mh_error *err);
+/* Where the run's samples lie: the verdict then tells what that gives. The probe is not kept. */
+MH_API void mh_run_set_probe(mh_run *run, const mh_probe *probe);
 MH_API const mh_facts *mh_run_facts(const mh_run *run);
 MH_API mh_wait_stats mh_run_waits(const mh_run *run);
 MH_API uint64_t mh_run_bad_lines(const mh_run *run);

@@ -63,6 +63,14 @@ MH_API int mh_probe_is_url(const char *path);
 MH_API MH_MUST_CHECK mh_status mh_probe_run(mh_probe *out, const mh_probe_options *options,
                                             mh_error *err);
 
+/* Reads a file that holds what `millhead probe --json` printed; keys it does not know are passed
+ * over. On failure *out is untouched. Errors: MH_ERR_NOT_FOUND, MH_ERR_IO, MH_ERR_CORRUPT (it
+ * holds something else), MH_ERR_INVALID. Any thread. */
+MH_API MH_MUST_CHECK mh_status mh_probe_read(mh_probe *out, const char *path, mh_error *err);
+
+/* The first tier with that in its name ("sequential"); NULL: none. The probe's memory. */
+MH_API const mh_probe_tier *mh_probe_tier_find(const mh_probe *probe, const char *part);
+
 #ifdef __cplusplus
 }
 #endif

@@ -7,6 +7,7 @@ on, and hands the run to the command `millhead doctor RUN`.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -21,17 +22,18 @@ from pathlib import Path
 from millhead._sampler import Sampler
 
 HELP = """\
-usage: millhead doctor [--json] [-o RUN_DIR] -- COMMAND [ARGUMENTS...]
+usage: millhead doctor [--json] [-o RUN_DIR] [--probe FILE] -- COMMAND [ARGUMENTS...]
 
 Runs COMMAND, mostly `python train.py ...`, with every torch DataLoader in it watched
 and its processes sampled from outside, then says what the device waited for. Ctrl-C
 ends the program; the verdict comes from what was recorded until then.
 
 options:
-  --json      one JSON object on standard output, and nothing else: what the program
-              prints goes to standard error
-  -o RUN_DIR  keep the run there (default: a temporary directory, removed)
-  --help      this text
+  --json        one JSON object on standard output, and nothing else: what the program
+                prints goes to standard error
+  -o RUN_DIR    keep the run there (default: a temporary directory, removed)
+  --probe FILE  what `millhead probe DATA --json` printed about where the samples lie
+  --help        this text
 
 exit codes: 0 the program ended well, 1 it failed or nothing was recorded, 2 usage,
 130 it was interrupted
@@ -54,6 +56,7 @@ class Request:
     command: list[str] = field(default_factory=list)
     json: bool = False
     keep: str | None = None
+    probe: str | None = None
     help: bool = False
 
 
@@ -84,17 +87,31 @@ def _parse(arguments: list[str]) -> Request:
         elif option in ("-h", "--help"):
             request.help = True
             return request
-        elif option == "-o":
+        elif option in ("-o", "--probe"):
             if not rest or rest[0] == "--":
-                raise Wrong("option '-o' needs a value", SEE_HELP)
-            request.keep = rest.pop(0)
+                raise Wrong(f"option '{option}' needs a value", SEE_HELP)
+            setattr(request, "keep" if option == "-o" else "probe", rest.pop(0))
         elif option.startswith("-"):
             raise Wrong(f"option '{option}' does not go with a command to run", SEE_HELP)
         else:
             raise Wrong(f"'{option}' is before '--'", f"give the command after it; {SEE_HELP}")
     if not request.command:
         raise Wrong("no command after '--'", SEE_HELP)
+    if request.probe is not None:
+        _check_probe(request.probe)
     return request
+
+
+def _check_probe(path: str) -> None:
+    """Before the program runs, not after; what the file holds is the command's business."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            json.load(file)
+    except (OSError, ValueError) as error:
+        raise Wrong(
+            f"cannot read --probe {path}: {error}",
+            "make it with: millhead probe PATH --json > FILE",
+        ) from None
 
 
 @contextmanager
@@ -198,7 +215,8 @@ def _judge(request: Request, run: Path, code: int) -> int:
     if not any(run.glob("events*.jsonl")):
         _say(*_nothing_recorded(request, code))
         return INTERRUPTED if code == INTERRUPTED else FAILED
-    command = [_command(), "doctor", *(["--json"] if request.json else []), str(run)]
+    probe = ["--probe", request.probe] if request.probe else []
+    command = [_command(), "doctor", *(["--json"] if request.json else []), *probe, str(run)]
     judged = subprocess.run(command, check=False).returncode
     if code == INTERRUPTED:
         return INTERRUPTED

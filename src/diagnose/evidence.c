@@ -36,6 +36,11 @@ void mh_say_fix(mh_verdict *out, const char *format, ...)
     va_end(args);
 }
 
+double mh_read_per_s(const mh_inquiry *inquiry)
+{
+    return inquiry->steady_ns > 0 ? inquiry->sums.read_bytes / inquiry->steady_ns * 1e9 : 0;
+}
+
 static double per_batch_ms(const mh_inquiry *inquiry, double ns)
 {
     return inquiry->sums.batches > 0 ? ns / inquiry->sums.batches / 1e6 : 0;
@@ -72,6 +77,22 @@ static void say_storage(const mh_inquiry *inquiry)
         100 * inquiry->facts->usage.disk_busy);
 }
 
+/* What a probe says beside what the run did. */
+static void say_probe(const mh_inquiry *inquiry)
+{
+    const mh_storage *storage = &inquiry->facts->storage;
+    char small[80] = "";
+    if (!(storage->sequential_per_s > 0))
+        return;
+    if (storage->random_per_s > 0)
+        (void)snprintf(small, sizeof small, ", %.3g MB/s in small reads anywhere (%.3g ms each)",
+                       storage->random_per_s / 1e6, storage->random_s * 1e3);
+    mh_evidence(inquiry->out,
+                "the run read %.4g MB/s from storage; by the probe one reader gets %.4g MB/s in "
+                "sequence%s",
+                mh_read_per_s(inquiry) / 1e6, storage->sequential_per_s / 1e6, small);
+}
+
 static void say_cpus(const mh_inquiry *inquiry)
 {
     const mh_facts *facts = inquiry->facts;
@@ -101,6 +122,7 @@ void mh_say_loss(const mh_inquiry *inquiry)
     case MH_LOSS_FETCH_BLOCKED:
         say_fetch(inquiry);
         say_storage(inquiry);
+        say_probe(inquiry);
         break;
     case MH_LOSS_COLLATE:
         mh_evidence(

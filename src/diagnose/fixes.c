@@ -99,6 +99,23 @@ static mh_replay_options at_half(const mh_inquiry *inquiry)
     return options;
 }
 
+/* The same bytes in less time: no disk gives more than the probe saw it give. Networks serve
+ * several readers side by side; a start-up that is shorter reads no faster; and half the reading is
+ * fewer bytes. A run that read more has shown that the probe is no limit. */
+static double bound_by_storage(const mh_inquiry *inquiry, double gain)
+{
+    const mh_storage *storage = &inquiry->facts->storage;
+    double read = mh_read_per_s(inquiry), gives = storage->sequential_per_s;
+    int reads_less = inquiry->loss == MH_LOSS_FETCH_BLOCKED && inquiry->out->fix_settings.cost < 1;
+    if (storage->network || reads_less || inquiry->loss == MH_LOSS_STARTUP || !(read > 0) ||
+        !(gives > read) || gain <= gives / read)
+        return gain;
+    mh_evidence(inquiry->out,
+                "a gain of %.2f would read %.4g MB/s: the %.4g MB/s of the probe are the limit",
+                gain, gain * read / 1e6, gives / 1e6);
+    return gives / read;
+}
+
 /* The gain of a fix is never more than that of having no such loss at all; other workers change
  * more than one loss, but win no more than was waited. */
 static void predict(mh_inquiry *inquiry, double then)
@@ -109,6 +126,7 @@ static void predict(mh_inquiry *inquiry, double then)
         most = mh_gain(inquiry->measured_ns, inquiry->measured_ns - inquiry->sums.all_wait);
     if (gain > most)
         gain = most;
+    gain = bound_by_storage(inquiry, gain);
     inquiry->out->predicted_gain = gain > 1 ? gain : 1;
 }
 

@@ -62,6 +62,9 @@ typedef struct mh_inquiry {
 mh_status mh_inquiry_time(const mh_inquiry *inquiry, const mh_replay_options *options, double *ns,
                           mh_error *err);
 
+/* Bytes from storage in a second of the steady part. */
+double mh_read_per_s(const mh_inquiry *inquiry);
+
 /* now / then, as a number between 1/1000 and 1000 whatever they are. */
 double mh_gain(double now, double then);
 

@@ -273,6 +273,26 @@ int mh_run_tell(const mh_run *run, uint64_t t, const mh_batch_cost *cost)
     return !run->observer || run->observer->batch(run->observer->argument, t, cost);
 }
 
+void mh_storage_of(mh_storage *out, const mh_probe *probe)
+{
+    const mh_probe_tier *sequential = mh_probe_tier_find(probe, "sequential");
+    const mh_probe_tier *random = mh_probe_tier_find(probe, "random");
+    *out = (mh_storage){0};
+    if (sequential && sequential->mb_per_s > 0) {
+        out->sequential_per_s = sequential->mb_per_s * 1e6;
+        out->network = strncmp(sequential->name, "network", 7) == 0;
+    }
+    if (random && random->mb_per_s > 0)
+        out->random_per_s = random->mb_per_s * 1e6;
+    if (random && random->latency_us > 0)
+        out->random_s = random->latency_us / 1e6;
+}
+
+void mh_run_set_probe(mh_run *run, const mh_probe *probe)
+{
+    mh_storage_of(&run->facts.storage, probe);
+}
+
 const mh_facts *mh_run_facts(const mh_run *run)
 {
     return &run->facts;

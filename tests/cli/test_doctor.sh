@@ -65,6 +65,16 @@ contains "$out" '"warnings": ['
 one=$out
 good doctor "$run/events.jsonl" --json
 [ "$out" = "$one" ] || fail "the file alone gives something else: $out"
+echo '{"tiers": [{"name": "disk sequential", "mb_per_s": 140, "latency_us": 7000}, {"name": "disk random", "mb_per_s": 9, "latency_us": 450}]}' >"$scratch/probe.json"
+batches 0 60 40 | sed 's/"worker":0,"nth":\([0-9]*\),"samples":4}/"worker":0,"nth":\1,"samples":4,"read":600000}/' >"$scratch/slow.jsonl"
+good doctor "$scratch/slow.jsonl" --json
+lacks "$out" "by the probe"
+good doctor "$scratch/slow.jsonl" --probe "$scratch/probe.json" --json
+contains "$out" "the run read 6 MB/s from storage; by the probe one reader gets 140 MB/s in sequence, 9 MB/s in small reads anywhere (0.45 ms each)"
+bad 1 doctor "$run" --probe "$scratch/gone"
+contains "$err" "make it with: millhead probe"
+bad 1 doctor "$run" --probe "$log"
+bad 2 doctor --checklist --probe "$scratch/probe.json"
 batches 1 60 40 >"$run/events.rank1.jsonl"
 good doctor "$run" --json
 [ "$out" != "$one" ] || fail "the second rank changed nothing"

@@ -180,6 +180,20 @@ contains "$(printf '%s' "$out" | tr -d '\n')" "Most of it is blocked"
 head -c 4000000 /dev/urandom >"$scratch/shard"
 good plan whatif "$scratch/events.jsonl" --storage "$scratch/shard"
 contains "$out" "$scratch/shard "
+echo '{"tiers": [{"name": "disk sequential", "mb_per_s": 140, "latency_us": 7000}, {"name": "disk random", "mb_per_s": 9, "latency_us": 450}]}' >"$scratch/probe.json"
+good plan whatif "$scratch/events.jsonl" --probe "$scratch/probe.json"
+contains "$out" "gives one reader 140 MB/s in sequence, 9 in small reads anywhere; "
+contains "$out" "enough where it is read in sequence"
+good plan whatif "$scratch/events.jsonl" --probe "$scratch/probe.json" --json
+contains "$out" '"storage_mb_per_s": 140, "storage_random_mb_per_s": 9, "storage_enough": true}'
+echo '{"tiers": [{"name": "disk sequential", "mb_per_s": 0.001}]}' >"$scratch/probe.json"
+good plan whatif "$scratch/events.jsonl" --probe "$scratch/probe.json"
+contains "$out" "the data has to lie elsewhere"
+good plan whatif "$scratch/events.jsonl" --json
+contains "$out" '"storage_mb_per_s": null, "storage_random_mb_per_s": null, "storage_enough": null}'
+bad 1 plan whatif "$scratch/events.jsonl" --probe "$scratch/events.jsonl"
+contains "$err" "make it with: millhead probe"
+bad 2 plan whatif "$scratch/events.jsonl" --probe "$scratch/probe.json" --storage "$scratch/shard"
 good plan whatif --help
 contains "$out" "--step"
 

@@ -94,6 +94,7 @@ def _run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[st
         [COMMAND, "probe", *map(str, arguments)],
         capture_output=True,
         text=True,
+        check=False,
         timeout=60,
         env=environment | variables,
     )
@@ -190,7 +191,9 @@ def test_answers_that_are_no_file_are_named(site: str) -> None:
 
 
 def test_it_can_be_interrupted(site: str) -> None:
-    with subprocess.Popen([COMMAND, "probe", f"{site}/slow/shard.tar", "--seconds", "600"]) as child:
+    with subprocess.Popen(
+        [COMMAND, "probe", f"{site}/slow/shard.tar", "--seconds", "600"]
+    ) as child:
         time.sleep(1)
         child.send_signal(signal.SIGINT)
         assert child.wait(timeout=20) == -signal.SIGINT

@@ -188,6 +188,56 @@ static void a_full_disk_is_refused_before_anything_is_written(void **state)
     assert_int_equal(entries_in(*state), 0);
 }
 
+static void what_was_printed_is_read_again(void **state)
+{
+    char path[128];
+    mh_probe probe = {0};
+    mh_error err;
+    tree_write(*state, "probe.json",
+               "{\"path\": \"/data\", \"file\": \"/data/\\\"a\\\"\", \"bytes\": 4096, \"network\": "
+               "\"nfs4 at /data\", \"new\": [{}], \"tiers\": [{\"name\": \"network sequential\", "
+               "\"mb_per_s\": 110.5, \"latency_us\": 9, \"how\": \"x\", \"more\": {\"a\": 1}}, "
+               "{\"name\": \"host to device\", \"mb_per_s\": null, \"latency_us\": null}]}\n");
+    (void)snprintf(path, sizeof path, "%s/probe.json", (char *)*state);
+    assert_int_equal(mh_probe_read(&probe, path, &err), MH_OK);
+    assert_int_equal(probe.tier_count, 2);
+    assert_string_equal(probe.file, "/data/\"a\"");
+    assert_string_equal(probe.network, "nfs4 at /data");
+    assert_int_equal(probe.bytes, 4096);
+    assert_float_equal(mh_probe_tier_find(&probe, "sequential")->mb_per_s, 110.5, 1e-9);
+    assert_true(mh_probe_tier_find(&probe, "device")->mb_per_s < 0);
+    assert_null(mh_probe_tier_find(&probe, "random"));
+}
+
+static void other_files_are_no_probe(void **state)
+{
+    static const char *const texts[] = {
+        "",
+        "[]",
+        "{}",
+        "{\"tiers\": []}",
+        "{\"tiers\": 7}",
+        "{\"tiers\": [{\"mb_per_s\": 1}]}",
+        "{\"tiers\": [{\"name\": \"a\", \"mb_per_s\": \"fast\"}]}",
+        "{\"tiers\": [{\"name\": \"a\", \"mb_per_s\": -1}]}",
+        "{\"tiers\": [{\"name\": \"a\"}",
+        "{\"tiers\": [{\"name\": \"a\"}]} x",
+    };
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/probe.json", (char *)*state);
+    for (size_t at = 0; at < sizeof texts / sizeof *texts; at++) {
+        mh_probe probe = {.tier_count = 77};
+        mh_error err = {0};
+        tree_write(*state, "probe.json", texts[at]);
+        if (mh_probe_read(&probe, path, &err) != MH_ERR_CORRUPT)
+            fail_msg("taken: %s", texts[at]);
+        assert_int_equal(probe.tier_count, 77);
+        assert_non_null(strstr(err.message, path));
+    }
+    mh_probe probe;
+    assert_int_equal(mh_probe_read(&probe, "/nonexistent", NULL), MH_ERR_NOT_FOUND);
+}
+
 /* Runs `task` in a process of its own that is no root. */
 static int as_nobody(int (*task)(const char *), const char *root)
 {
@@ -342,6 +392,8 @@ int main(int argc, char **argv)
         WITH_TREE(an_unreadable_directory_is_refused),
         WITH_TREE(a_directory_that_may_not_be_written_is_read),
         WITH_TREE(it_stops_when_told),
+        WITH_TREE(what_was_printed_is_read_again),
+        WITH_TREE(other_files_are_no_probe),
         WITH_TREE(nothing_stays_behind_when_it_is_killed),
         cmocka_unit_test(a_device_is_measured_through_the_drivers_library),
         cmocka_unit_test(no_driver_is_told),

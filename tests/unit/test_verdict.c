@@ -345,6 +345,46 @@ static void the_cpu_time_of_reading_is_the_disks(void **state)
 }
 
 /* torch's own millisecond is no cause; five are. */
+static int says(const mh_verdict *verdict, const char *part)
+{
+    for (size_t at = 0; at < verdict->evidence_count; at++)
+        if (strstr(verdict->evidence[at], part))
+            return 1;
+    return 0;
+}
+
+/* Four times as fast by more workers, if the disk gave it. */
+static void a_probed_disk_is_told_of_and_bounds_the_gain(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(200, 1, 8, 5 * MS);
+    uint64_t seed = 31;
+    plant_costs(&facts, &seed, 1e6, 24e6, 1e5);
+    for (size_t at = 0; at < 200; at++)
+        planted_batches(&facts)[at].read_bytes = 1000000; /* some 40 MB/s */
+    facts.usage.wall_ns = 5000 * MS;                      /* no disk was busy: latency */
+    (void)planted_waits(&facts);
+    mh_verdict blind = judged(&facts);
+    assert_int_equal(blind.cause, MH_CAUSE_LATENCY);
+    assert_true(blind.predicted_gain > 3);
+    assert_false(says(&blind, "probe"));
+
+    facts.storage = (mh_storage){60e6, 8e6, 500e-6, 0};
+    mh_verdict bound = judged(&facts);
+    assert_true(says(&bound, "one reader gets 60 MB/s in sequence, 8 MB/s in small reads"));
+    assert_true(says(&bound, "the 60 MB/s of the probe are the limit"));
+    assert_true(bound.predicted_gain > 1.2 && bound.predicted_gain < 1.8);
+
+    facts.storage.network = 1; /* several connections get more than one */
+    mh_verdict far = judged(&facts);
+    assert_true(says(&far, "one reader gets 60 MB/s"));
+    assert_true(fabs(far.predicted_gain - blind.predicted_gain) < 1e-9);
+
+    facts.storage = (mh_storage){.sequential_per_s = 10e6}; /* less than the run read: no limit */
+    assert_true(fabs(judged(&facts).predicted_gain - blind.predicted_gain) < 1e-9);
+    free(planted_batches(&facts));
+}
+
 static void handing_over_counts_when_it_is_much(void **state)
 {
     (void)state;
@@ -543,6 +583,7 @@ int main(void)
         cmocka_unit_test(growing_memory_is_listed_beside_a_loss),
         cmocka_unit_test(a_plateau_is_no_growth),
         cmocka_unit_test(the_cpu_time_of_reading_is_the_disks),
+        cmocka_unit_test(a_probed_disk_is_told_of_and_bounds_the_gain),
         cmocka_unit_test(handing_over_counts_when_it_is_much),
         cmocka_unit_test(passing_on_is_blamed_only_when_it_sets_the_pace),
         cmocka_unit_test(waking_up_belongs_to_the_sleep),
