@@ -37,7 +37,8 @@ static void print_help(void)
         "  --workers N         loader workers of each (default: as in the run)\n"
         "  --prefetch P        batches ahead for each worker (default: as in the run)\n"
         "  --batch-size N      samples in a batch (default: as in the run)\n"
-        "  --batch-bytes SIZE  bytes of such a batch, to plan memory\n"
+        "  --batch-bytes SIZE  bytes of such a batch, to plan memory (default: as in the run,\n"
+        "                      where its batches are tensors or arrays)\n"
         "  --cpus N            CPUs of the machine (default: as in the run)\n"
         "  --storage PATH      probe where the data lies, for some %d seconds, and compare\n"
         "  --probe FILE        the same with what `millhead probe PATH --json` printed\n"
@@ -256,7 +257,7 @@ static void print_storage(const mh_plan_whatif *plan, const char *where, const m
                                                   : "the data has to lie elsewhere");
 }
 
-static void print_notes(const mh_plan_whatif *plan, const mh_plan_whatif_options *options)
+static void print_notes(const mh_plan_whatif *plan)
 {
     const mh_whatif_point *needed = &plan->needed;
     (void)printf("\nMaking a batch took %.4g ms: %.4g on a CPU, %.4g blocked (mean of %" PRIu64
@@ -275,8 +276,9 @@ static void print_notes(const mh_plan_whatif *plan, const mh_plan_whatif_options
     if (plan->making_blocked_s > plan->making_cpu_s)
         (void)printf("Most of it is blocked, and counted as if the disk or network had room: "
                      "millhead probe PATH.\n");
-    if (!options->batch_bytes)
-        (void)printf("Memory is planned with --batch-bytes.\n");
+    if (!needed->memory_bytes)
+        (void)printf(
+            "The run does not tell how large its batches are: --batch-bytes plans memory.\n");
     if (plan->replay_off > 0.15)
         (void)printf("warning: a replay of the run itself is off by %.0f %%: take the numbers as "
                      "rough.\n",
@@ -319,7 +321,7 @@ int mh_plan_cmd_whatif(int argc, char **argv)
         return MH_CLI_OK;
     }
     print_table(&plan);
-    print_notes(&plan, &request.options);
+    print_notes(&plan);
     if (request.storage || request.probe)
         print_storage(&plan, request.storage ? request.storage : request.probe, &storage);
     return MH_CLI_OK;

@@ -142,7 +142,8 @@ typedef struct mh_facts {
     char start[16]; /* "fork", ... */
     char kind[16];  /* "torch", "millhead", "iterable", "earthmover" */
 
-    uint64_t setup_ns; /* making iterators, over all epochs, or the log's set-up */
+    uint64_t batch_bytes; /* of the largest batch that was looked at; 0: not known */
+    uint64_t setup_ns;    /* making iterators, over all epochs, or the log's set-up */
     uint64_t epochs;
     uint64_t run_ns;                /* first event to last */
     uint64_t probes, probes_native; /* see docs/events.md; 0: not probed */

@@ -178,7 +178,8 @@ typedef struct mh_plan_whatif_options {
     int cpus;             /* of the machine, all its own; 0: as many as the run was allowed */
     double step_s;        /* seconds the device works on a batch; 0: as in the run, in proportion
                              to the batch size */
-    uint64_t batch_bytes; /* of a batch of batch_size; 0: not known, no memory is planned */
+    uint64_t batch_bytes; /* of a batch of batch_size; 0: as in the run, in proportion to the batch
+                             size; no memory is planned where that does not tell it */
 } mh_plan_whatif_options;
 
 /* One set of settings and what comes of it; rates are of all accelerators together. */

@@ -74,7 +74,8 @@ static PyObject *steps_got(PyObject *object, PyObject *arguments)
     long long samples;
     int worker;
     long long nth;
-    if (!PyArg_ParseTuple(arguments, "LiL:got", &samples, &worker, &nth))
+    long long bytes;
+    if (!PyArg_ParseTuple(arguments, "LiLL:got", &samples, &worker, &nth, &bytes))
         return NULL;
     mh_reading now = mh_clock_read_after(&self->clock, self->at);
     self->batch++;
@@ -87,6 +88,8 @@ static PyObject *steps_got(PyObject *object, PyObject *arguments)
         self->samples += samples;
         mh_lines_add(&self->lines, ",\"samples\":%lld", samples);
     }
+    if (bytes >= 0)
+        mh_lines_add(&self->lines, ",\"bytes\":%lld", bytes);
     mh_lines_add(&self->lines, "}\n");
     self->at = now;
     return mh_lines_take(&self->lines);
@@ -162,7 +165,8 @@ static PyMethodDef steps_methods[] = {
      "that "
      "were training, or -1."},
     {"got", steps_got, METH_VARARGS,
-     "got(samples, worker, nth): the batch is there: the lines of its wait and the step before."},
+     "got(samples, worker, nth, bytes): the batch is there: the lines of its wait and the step "
+     "before; -1: not known."},
     {"rest", steps_rest, METH_NOARGS, "Lines that are left."},
     {"totals", steps_totals, METH_NOARGS, "Sums, and quantiles of all waits but the first."},
     {"close", steps_close, METH_NOARGS, "Close the files of its clock."},

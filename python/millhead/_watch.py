@@ -214,10 +214,10 @@ class Epoch:
             watch.log.write(usage)
         self._steps.ask(watch.train_ns)
 
-    def got(self, samples: int, worker: int, nth: int) -> None:
-        """The batch is there; ``samples`` -1: nobody knows how many."""
+    def got(self, samples: int, worker: int, nth: int, size: int = -1) -> None:
+        """The batch is there; ``samples`` -1: nobody knows how many; nor its bytes."""
         watch = self.watch
-        watch.log.write(self._steps.got(samples, worker, nth))
+        watch.log.write(self._steps.got(samples, worker, nth, size))
         watch.train_ns = -1
         if watch.hooks is not None:
             watch.hooks.arm()

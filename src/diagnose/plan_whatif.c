@@ -157,14 +157,14 @@ static void scale_steps(whatif *what, double factor)
 
 /* --- points --- */
 
-static mh_status memory_of(mh_whatif_point *point, uint64_t batch_bytes, mh_error *err)
+static mh_status memory_of(mh_whatif_point *point, double batch_bytes, mh_error *err)
 {
     mh_plan_memory_options options;
     mh_plan_memory memory;
-    if (!batch_bytes)
+    if (!(batch_bytes > 0))
         return MH_OK;
     mh_plan_memory_options_init(&options);
-    options.batch_bytes = batch_bytes;
+    options.batch_bytes = batch_bytes < 0x1p63 ? (uint64_t)batch_bytes : UINT64_MAX;
     options.workers = point->workers;
     options.prefetch = point->prefetch;
     options.ranks = point->gpus;
@@ -186,8 +186,10 @@ static mh_status fill(mh_whatif_point *point, const whatif *what, double batch_s
     point->samples_per_s = point->batch_size * per_s;
     point->cpus_busy = (what->making_cpu_s * growth + loop_cpu_s) * per_s;
     point->read_bytes_per_s = what->read_bytes * growth * per_s;
-    point->delivered_bytes_per_s = (double)what->options->batch_bytes * per_s;
-    return memory_of(point, what->options->batch_bytes, err);
+    double bytes = what->options->batch_bytes ? (double)what->options->batch_bytes
+                                              : (double)what->facts.batch_bytes * growth;
+    point->delivered_bytes_per_s = bytes * per_s;
+    return memory_of(point, bytes, err);
 }
 
 static mh_replay_options settings(const whatif *what, int gpus, int workers, int prefetch)

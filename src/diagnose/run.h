@@ -91,7 +91,8 @@ typedef struct mh_loader_seen {
     int workers, prefetch, batch_size, in_order, persistent, pin_memory, cpus;
     char start[16], kind[16];
     uint64_t setup_ns, first_setup_ns;
-    uint64_t total_ns; /* waits and steps */
+    uint64_t total_ns;    /* waits and steps */
+    uint64_t batch_bytes; /* of the largest that was told */
     int set_up, waited;
 } mh_loader_seen;
 

@@ -63,6 +63,7 @@ typedef enum mh_log_kind {
     X(worker)                                                                                      \
     X(nth)                                                                                         \
     X(samples)                                                                                     \
+    X(bytes)                                                                                       \
     X(train)                                                                                       \
     X(batches)                                                                                     \
     X(complete)                                                                                    \

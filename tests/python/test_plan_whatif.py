@@ -60,6 +60,31 @@ def test_fewer_workers_are_enough_for_a_slow_step(tmp_path: Path) -> None:
     assert 1 <= slow < quick
 
 
+@pytest.mark.parametrize("loader", [DataLoader, millhead.torch.DataLoader])
+def test_memory_is_planned_from_the_batches_that_were(
+    tmp_path: Path, loader: type[DataLoader[Any]]
+) -> None:
+    run = measure(tmp_path / "run", loader, 1)
+    sample = measured_bytes(run) // 4
+    assert sample == 8 * 4  # of float32
+    plan = whatif(run, "--workers", "3", "--prefetch", "4", "--gpus", "2", "--batch-size", "8")
+    assert plan["measured"]["memory_bytes"] == (1 * 2 + 3) * 4 * sample
+    assert plan["asked"]["memory_bytes"] == 2 * (3 * 4 + 3) * 8 * sample
+    rate = plan["asked"]["samples_per_s"] * sample
+    assert plan["asked"]["delivered_bytes_per_s"] == pytest.approx(rate, rel=0.01)
+    given = whatif(run, "--batch-bytes", "1000")
+    assert given["measured"]["memory_bytes"] == (1 * 2 + 3) * 1000
+
+
+def measured_bytes(run: Path) -> int:
+    """The bytes of a batch as the events tell them: of batches 0, 1, 2, 4, 8 and so on."""
+    lines = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    told = {line["batch"]: line["bytes"] for line in lines if "bytes" in line}
+    assert sorted(told) == [0, 1, 2, 4, 8, 16, 32]
+    assert len(set(told.values())) == 1
+    return int(told[0])
+
+
 def test_what_tells_nothing_of_workers_is_refused(tmp_path: Path) -> None:
     for _batch in millhead.watch([1, 2, 3], run=str(tmp_path / "bare")):
         pass

@@ -22,6 +22,7 @@ import pytest
 import torch
 import torch.utils.data
 from millhead import _core
+from millhead.torch._watch import bytes_in
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 LOADERS: list[Any] = [torch.utils.data.DataLoader, millhead.torch.DataLoader]
@@ -405,6 +406,18 @@ def test_the_effective_batch_size_is_written_down(tmp_path: Path) -> None:
     watched.close()
     (event,) = _events(tmp_path, "loader")
     assert (event["batch_size"], event["effective_batch_size"]) == (2, 12)
+
+
+def test_the_bytes_of_a_batch_are_those_of_its_tensors_and_arrays() -> None:
+    tensor, array = torch.zeros(3, 4), numpy.zeros(5, dtype=numpy.int16)
+    assert bytes_in(tensor) == 48
+    assert bytes_in({"a": [tensor, "text"], "b": (array, None, {"c": tensor})}) == 48 + 10 + 48
+    assert bytes_in(torch.zeros(0)) == 0
+    assert bytes_in(["a", 7, None]) == -1
+    assert bytes_in([tensor] * 2000) == -1  # looked at no longer than that
+    endless: list[Any] = [tensor]
+    endless.append(endless)
+    assert bytes_in(endless) == -1
 
 
 def test_samples_in_turn_are_runs(tmp_path: Path) -> None:

@@ -176,6 +176,11 @@ static void memory_is_that_of_plan_memory(void **state)
     near(plan.asked.delivered_bytes_per_s, 2 * 100 / 10e-3, 0.03);
     options.batch_bytes = 0;
     assert_int_equal(plan_of(&facts, &options).asked.memory_bytes, 0);
+    facts.batch_bytes = 1000; /* the run tells it, of its own batch size */
+    options.batch_size = facts.batch_size * 3;
+    plan = plan_of(&facts, &options);
+    assert_int_equal(plan.measured.memory_bytes, (2 * 2 + 3) * 1000);
+    assert_int_equal(plan.asked.memory_bytes, (5 * 2 + 3) * 3000 * 2);
     free(planted_batches(&facts));
 }
 

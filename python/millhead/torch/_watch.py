@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, cast
 
@@ -31,6 +31,11 @@ from millhead._watch import (
 from millhead.torch import _native
 from millhead.torch._batch_size import effective_batch_size
 
+try:
+    from numpy import ndarray as _Array
+except ImportError:
+    _Array = Tensor  # type: ignore[assignment,misc]
+
 if _native.why_not is None:
     from millhead.torch.fetch import length
     from millhead.torch.iterator import SingleIter
@@ -48,11 +53,13 @@ class Watched(_BaseDataLoaderIter):
 
     _watch_epoch: Epoch
     _watch_worker: int
+    _watch_count: int
     _watch_delivered: dict[int, int]
 
     def _watch_begin(self, epoch: Epoch) -> None:
         self._watch_epoch = epoch
         self._watch_worker = -1
+        self._watch_count = 0
         self._watch_delivered = {}  # batches of each worker
 
     def _watch_from(self, worker: int) -> None:
@@ -78,7 +85,11 @@ class Watched(_BaseDataLoaderIter):
             self._watch_from(-1)
         worker = self._watch_worker
         samples = samples_in(batch) if self._auto_collation else 1
-        epoch.got(samples, worker, self._watch_delivered[worker])
+        count = self._watch_count
+        self._watch_count = count + 1
+        # Batches 0, 1, 2, 4, 8 and so on: what one takes is known soon, and costs nothing later.
+        size = -1 if count & (count - 1) else bytes_in(batch)
+        epoch.got(samples, worker, self._watch_delivered[worker], size)
         return batch
 
     def _reset(self, loader: AnyLoader, first_iter: bool = False) -> None:
@@ -183,6 +194,26 @@ def samples_in(batch: Any) -> int:
             batch = next(iter(batch.values()))
         else:
             break
+    return -1
+
+
+#: Parts of a batch that are looked at for its bytes: a batch of texts has many and no bytes.
+_MOST_PARTS = 1000
+
+
+def bytes_in(batch: Any) -> int:
+    """The bytes of a batch's tensors and arrays; -1 where there are none, or too many parts."""
+    total, parts = -1, [batch]
+    for _ in range(_MOST_PARTS):
+        if not parts:
+            return total
+        part = parts.pop()
+        if isinstance(part, (Tensor, _Array)):
+            total = max(total, 0) + int(part.nbytes)
+        elif isinstance(part, Mapping):
+            parts.extend(part.values())
+        elif isinstance(part, (list, tuple)):
+            parts.extend(part)
     return -1
 
 
