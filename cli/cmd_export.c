@@ -50,6 +50,15 @@ static int parse(export_request *request, int argc, char **argv)
     return MH_CLI_OK;
 }
 
+static mh_status export_trace(const char *path, const char *out, uint64_t *events, mh_error *err)
+{
+    mh_progress progress;
+    mh_progress_begin(&progress, "exporting", path);
+    mh_status status = mh_export_trace(path, out, events, mh_progress_bytes, &progress, err);
+    mh_progress_end(&progress);
+    return status;
+}
+
 static mh_status export_csv(const char *path, const char *out, mh_error *err)
 {
     mh_run *run = NULL;
@@ -98,7 +107,7 @@ int mh_cmd_export(int argc, char **argv)
         return MH_CLI_OK;
     }
     if (request.trace)
-        status = mh_export_trace(request.run, request.trace, &events, &err);
+        status = export_trace(request.run, request.trace, &events, &err);
     if (status == MH_OK && request.trace && !request.json)
         (void)printf("%s: %" PRIu64 " events\n", request.trace, events);
     if (status == MH_OK && request.csv)

@@ -1,11 +1,10 @@
 /* cmd_report.c - millhead report: runs as a page to look at, and its pictures
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "cli.h"
+#include "options.h"
 #include "progress.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -19,8 +18,8 @@
 #define PNG_PROGRAM "rsvg-convert"
 
 typedef struct report_request {
-    char **runs;
-    int run_count;
+    const char **runs; /* of argc places, the rest NULL */
+    size_t run_count;
     const char *output, *svg, *png;
     bool json, help;
 } report_request;
@@ -51,37 +50,20 @@ static void print_help(void)
 
 static int parse(report_request *request, int argc, char **argv)
 {
-    enum { SVG = 256, PNG, JSON, HELP, OUTPUT };
-    static const struct option options[] = {
-        {"svg", required_argument, NULL, SVG},       {"png", required_argument, NULL, PNG},
-        {"json", no_argument, NULL, JSON},           {"help", no_argument, NULL, HELP},
-        {"output", required_argument, NULL, OUTPUT}, {0},
+    const mh_cli_option options[] = {
+        {"-o", MH_CLI_TEXT, &request->output, 0},   {"--output", MH_CLI_TEXT, &request->output, 0},
+        {"--svg", MH_CLI_TEXT, &request->svg, 0},   {"--png", MH_CLI_TEXT, &request->png, 0},
+        {"--json", MH_CLI_FLAG, &request->json, 0}, {"--help", MH_CLI_FLAG, &request->help, 0},
     };
-    for (int answer; (answer = getopt_long(argc, argv, ":ho:", options, NULL)) != -1;) {
-        switch (answer) {
-        case 'o':
-        case OUTPUT:
-            request->output = optarg;
-            break;
-        case SVG:
-            request->svg = optarg;
-            break;
-        case PNG:
-            request->png = optarg;
-            break;
-        case JSON:
-            request->json = true;
-            break;
-        case HELP:
-        case 'h':
-            request->help = true;
-            return MH_CLI_OK;
-        default:
-            return mh_cli_bad_option(answer, argv, "report", SEE_HELP);
-        }
-    }
-    request->runs = argv + optind;
-    request->run_count = argc - optind;
+    request->runs = calloc((size_t)argc, sizeof *request->runs);
+    if (!request->runs)
+        return mh_cli_fail(MH_CLI_FAILED, "report", "free some memory", "no memory");
+    int bad = mh_cli_read(options, sizeof options / sizeof *options, request->runs, (size_t)argc,
+                          argc, argv, "report");
+    if (bad || request->help)
+        return bad;
+    while (request->runs[request->run_count])
+        request->run_count++;
     if (!request->run_count)
         return mh_cli_fail(MH_CLI_USAGE, "report", SEE_HELP, "no run given");
     if (!request->output && !request->svg && !request->png)
@@ -186,21 +168,6 @@ static int write_pictures(const mh_page *page, const report_request *request, fi
 
 /* --- the result --- */
 
-static void print_string(const char *text)
-{
-    (void)putchar('"');
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            (void)printf("\\%c", c);
-        else if (c < 0x20)
-            (void)printf("\\u%04x", c);
-        else
-            (void)putchar(c);
-    }
-    (void)putchar('"');
-}
-
 static int print_json(const mh_page *page, const report_request *request, const files *made,
                       uint64_t bytes)
 {
@@ -211,13 +178,13 @@ static int print_json(const mh_page *page, const report_request *request, const 
         return mh_cli_fail(MH_CLI_FAILED, "report", mh_cli_run_remedy(status), "%s", err.message);
     (void)printf("{\"output\": ");
     if (request->output)
-        print_string(request->output);
+        mh_cli_print_quoted(request->output);
     else
         (void)printf("null");
     (void)printf(", \"bytes\": %" PRIu64 ", \"runs\": %s, \"pictures\": [", bytes, runs);
     for (size_t at = 0; at < made->count; at++) {
         (void)printf(at ? ", " : "");
-        print_string(made->paths[at]);
+        mh_cli_print_quoted(made->paths[at]);
     }
     (void)printf("]}\n");
     mh_text_free(runs);
@@ -227,7 +194,7 @@ static int print_json(const mh_page *page, const report_request *request, const 
 static int read_runs(mh_page *page, const report_request *request)
 {
     mh_error err;
-    for (int at = 0; at < request->run_count; at++) {
+    for (size_t at = 0; at < request->run_count; at++) {
         mh_progress progress;
         mh_progress_begin(&progress, "reading", request->runs[at]);
         mh_status status = mh_page_add(page, request->runs[at], mh_progress_bytes, &progress, &err);
@@ -245,7 +212,7 @@ static int make_report(const report_request *request)
     mh_error err;
     files made = {0};
     uint64_t bytes = 0;
-    mh_status status = mh_page_new(&page, (size_t)request->run_count, &err);
+    mh_status status = mh_page_new(&page, request->run_count, &err);
     int code = status == MH_OK ? read_runs(page, request) : MH_CLI_FAILED;
     if (status == MH_OK && code == MH_CLI_OK && request->output)
         status = mh_page_write(page, request->output, &bytes, &err);
@@ -269,12 +236,11 @@ static int make_report(const report_request *request)
 int mh_cmd_report(int argc, char **argv)
 {
     report_request request = {0};
-    int bad = parse(&request, argc, argv);
-    if (bad)
-        return bad;
-    if (request.help) {
+    int code = parse(&request, argc, argv);
+    if (code == MH_CLI_OK && request.help)
         print_help();
-        return MH_CLI_OK;
-    }
-    return make_report(&request);
+    else if (code == MH_CLI_OK)
+        code = make_report(&request);
+    free(request.runs);
+    return code;
 }

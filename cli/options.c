@@ -31,12 +31,49 @@ static int read_value(const mh_cli_option *option, const char *where)
     return MH_CLI_USAGE;
 }
 
-static const mh_cli_option *help_of(const mh_cli_option *options, size_t count)
+static const mh_cli_option *option_of(const mh_cli_option *options, size_t count, const char *name)
 {
     for (size_t at = 0; at < count; at++)
-        if (strcmp(options[at].name, "--help") == 0)
+        if (strcmp(options[at].name, name) == 0)
             return &options[at];
     return NULL;
+}
+
+/* What getopt_long wants: long ones in a table, and letters in a text. */
+typedef struct getopt_tables {
+    struct option names[MOST_OPTIONS + 1];
+    char letters[2 * MOST_OPTIONS + 3];
+} getopt_tables;
+
+static void fill_tables(getopt_tables *tables, const mh_cli_option *options, size_t count)
+{
+    struct option *name = tables->names;
+    char *letter = tables->letters;
+    *letter++ = ':'; /* a missing value is told apart */
+    *letter++ = 'h';
+    for (size_t at = 0; at < count && at < MOST_OPTIONS; at++) {
+        bool flag = options[at].kind == MH_CLI_FLAG;
+        if (options[at].name[1] == '-') {
+            *name++ = (struct option){
+                .name = options[at].name + strlen("--"),
+                .has_arg = flag ? no_argument : required_argument,
+                .val = FIRST_VALUE + (int)at,
+            };
+        } else {
+            *letter++ = options[at].name[1];
+            if (!flag)
+                *letter++ = ':';
+        }
+    }
+}
+
+/* The option that getopt_long answers with; NULL: none. */
+static const mh_cli_option *answered(const mh_cli_option *options, size_t count, int answer)
+{
+    if (answer >= FIRST_VALUE)
+        return &options[answer - FIRST_VALUE];
+    const char letter[] = {'-', (char)answer, '\0'};
+    return option_of(options, count, answer == 'h' ? "--help" : letter);
 }
 
 static int read_words(const char **words, size_t most, int argc, char **argv, const char *where,
@@ -53,20 +90,14 @@ static int read_words(const char **words, size_t most, int argc, char **argv, co
 int mh_cli_read(const mh_cli_option *options, size_t count, const char **words, size_t most,
                 int argc, char **argv, const char *where)
 {
-    struct option table[MOST_OPTIONS + 1] = {{0}};
-    const mh_cli_option *help = help_of(options, count);
+    getopt_tables tables = {0};
+    const mh_cli_option *help = option_of(options, count, "--help");
     char todo[64];
     (void)snprintf(todo, sizeof todo, "see millhead %s --help", where);
-    for (size_t at = 0; at < count && at < MOST_OPTIONS; at++)
-        table[at] = (struct option){
-            .name = options[at].name + strlen("--"),
-            .has_arg = options[at].kind == MH_CLI_FLAG ? no_argument : required_argument,
-            .val = FIRST_VALUE + (int)at,
-        };
-    for (int answer; (answer = getopt_long(argc, argv, ":h", table, NULL)) != -1;) {
-        const mh_cli_option *option = answer == 'h' ? help : NULL;
-        if (answer >= FIRST_VALUE)
-            option = &options[answer - FIRST_VALUE];
+    fill_tables(&tables, options, count);
+    for (int answer;
+         (answer = getopt_long(argc, argv, tables.letters, tables.names, NULL)) != -1;) {
+        const mh_cli_option *option = answered(options, count, answer);
         if (!option)
             return mh_cli_bad_option(answer, argv, where, todo);
         int bad = read_value(option, where);

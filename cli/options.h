@@ -15,7 +15,7 @@ typedef enum mh_cli_kind {
 } mh_cli_kind;
 
 typedef struct mh_cli_option {
-    const char *name; /* "--workers" */
+    const char *name; /* "--workers", or "-o" */
     mh_cli_kind kind;
     void *place; /* of the kind's type; untouched where the option is not given */
     int least;

@@ -164,7 +164,7 @@ static mh_status memory_of(mh_whatif_point *point, double batch_bytes, mh_error 
     if (!(batch_bytes > 0))
         return MH_OK;
     mh_plan_memory_options_init(&options);
-    options.batch_bytes = batch_bytes < 0x1p63 ? (uint64_t)batch_bytes : UINT64_MAX;
+    options.batch_bytes = batch_bytes < 0x1p63 ? (uint64_t)(batch_bytes + 0.5) : UINT64_MAX;
     options.workers = point->workers;
     options.prefetch = point->prefetch;
     options.ranks = point->gpus;

@@ -164,12 +164,18 @@ mh_status mh_run_each_file(const char *path, mh_run_file_fn file, void *argument
 
 static mh_status add_size(void *argument, const char *path, uint32_t rank, mh_error *err)
 {
-    reading *r = argument;
+    uint64_t *bytes = argument;
     struct stat about;
     (void)rank;
     (void)err;
-    r->bytes_all += stat(path, &about) == 0 && about.st_size > 0 ? (uint64_t)about.st_size : 0;
+    *bytes += stat(path, &about) == 0 && about.st_size > 0 ? (uint64_t)about.st_size : 0;
     return MH_OK;
+}
+
+mh_status mh_run_bytes(const char *path, uint64_t *bytes, mh_error *err)
+{
+    *bytes = 0;
+    return mh_run_each_file(path, add_size, bytes, err);
 }
 
 /* --- facts --- */
@@ -244,7 +250,7 @@ mh_status mh_run_read_observed(mh_run **out, const char *path, const mh_run_obse
     r.run->observer = observer;
     mh_batches_init(&r.batches);
     mh_earth_init(&r.earth);
-    mh_status status = mh_run_each_file(path, add_size, &r, err);
+    mh_status status = mh_run_bytes(path, &r.bytes_all, err);
     if (status == MH_OK)
         status = mh_run_each_file(path, read_file, &r, err);
     if (status == MH_OK)

@@ -182,6 +182,9 @@ typedef mh_status (*mh_run_file_fn)(void *argument, const char *path, uint32_t r
 MH_MUST_CHECK mh_status mh_run_each_file(const char *path, mh_run_file_fn file, void *argument,
                                          mh_error *err);
 
+/* How large those files are together. Errors: as mh_run_each_file. */
+MH_MUST_CHECK mh_status mh_run_bytes(const char *path, uint64_t *bytes, mh_error *err);
+
 /* As mh_run_read, with somebody looking on. */
 MH_MUST_CHECK mh_status mh_run_read_observed(mh_run **out, const char *path,
                                              const mh_run_observer *observer,

@@ -45,6 +45,9 @@ typedef struct trace {
     double first_unix; /* of the first header; NAN: none yet */
     uint64_t events;
     bool no_memory;
+    mh_log_progress progress;
+    void *progress_argument;
+    uint64_t bytes_before, bytes_all; /* of the files before this one, and of all */
 } trace;
 
 /* --- parts of an event --- */
@@ -356,25 +359,38 @@ static mh_status trace_event(void *argument, const mh_log_event *event, mh_error
     return MH_OK;
 }
 
+static int trace_progress(void *argument, uint64_t bytes, uint64_t all)
+{
+    const trace *t = argument;
+    (void)all; /* of this file */
+    return t->progress && t->progress(t->progress_argument, t->bytes_before + bytes, t->bytes_all);
+}
+
 static mh_status trace_file(void *argument, const char *path, uint32_t rank, mh_error *err)
 {
     trace *t = argument;
     mh_log_counts counts = {0};
     t->rank = rank;
     t->base_t = t->base_ns = 0;
-    MH_TRY(mh_log_read_file(path, trace_event, t, NULL, NULL, &counts, err));
+    MH_TRY(mh_log_read_file(path, trace_event, t, trace_progress, t, &counts, err));
+    t->bytes_before += counts.bytes;
     if (counts.events == 0)
         return mh_fail(err, MH_ERR_CORRUPT, "%s holds no event", path);
     return MH_OK;
 }
 
 mh_status mh_export_trace(const char *path, const char *out_path, uint64_t *out_events,
+                          int (*progress)(void *, uint64_t, uint64_t), void *progress_arg,
                           mh_error *err)
 {
-    trace t = {
-        .rows.size = sizeof(row_record), .looks.size = sizeof(look_record), .first_unix = NAN};
+    trace t = {.rows.size = sizeof(row_record),
+               .looks.size = sizeof(look_record),
+               .first_unix = NAN,
+               .progress = progress,
+               .progress_argument = progress_arg};
     if (!path || !out_path)
         return mh_fail(err, MH_ERR_INVALID, "a trace needs a run and a file to write");
+    MH_TRY(mh_run_bytes(path, &t.bytes_all, err)); /* before anything is written */
     FILE *file = fopen(out_path, "we");
     if (!file)
         return mh_fail_sys(err, MH_ERR_IO, errno, "cannot write %s", out_path);
