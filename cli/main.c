@@ -22,7 +22,7 @@ static const verb verbs[] = {
     {"doctor", "what a run waited for, and what to do about it", mh_cmd_doctor},
     {"export", "a run as a trace for a viewer, or as a table", mh_cmd_export},
     {"plan", "how many workers, threads, chunks, and how much memory", mh_cmd_plan},
-    {"probe", "what memory, page cache and storage give here", mh_cmd_probe},
+    {"probe", "what memory, page cache, storage and network give", mh_cmd_probe},
     {"report", "runs as a page to look at, and its pictures", mh_cmd_report},
     {"run", "a Python program, with torch's loaders made millhead's", mh_cmd_python},
     {"tune", "the loader's settings for a dataset and a train step", mh_cmd_python},

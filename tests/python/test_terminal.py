@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -67,3 +68,25 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_headings_are_bold_unless_no_color_is_set(run: Path) -> None:
     assert BOLD in _on_terminal("doctor", run)
     assert "\033" not in _on_terminal("doctor", run, NO_COLOR="1")
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of many ranks, all alike, that takes more than a second to read."""
+    path = tmp_path_factory.mktemp("long")
+    header = {"event": "header", "t": 0, "schema": "millhead-events", "version": 1, "rank": 0}
+    with (path / "events.jsonl").open("w") as file:
+        file.write(json.dumps(header) + "\n")
+        for batch in range(100_000):
+            wait = {"event": "wait", "t": batch * 10**6, "ns": 5 * 10**5, "batch": batch}
+            file.write(json.dumps(wait | {"loader": 0, "epoch": 0, "worker": -1}) + "\n")
+    for rank in range(1, 20):
+        (path / f"events.rank{rank}.jsonl").symlink_to("events.jsonl")
+    return path
+
+
+def test_an_export_says_how_far_it_is(long_run: Path) -> None:
+    written = _on_terminal("export", long_run, "--trace", "/dev/null")
+    assert "\rexporting " in written
+    assert " s left\033[K" in written
+    assert written.rindex(CLEARED) < written.index("/dev/null: ")
