@@ -303,8 +303,9 @@ int mh_plan_cmd_whatif(int argc, char **argv)
     mh_progress_begin(&progress, "reading", request.path);
     mh_status status = mh_run_read(&run, request.path, mh_progress_bytes, &progress, &err);
     mh_progress_end(&progress);
-    if (status == MH_OK)
-        status = mh_plan_whatif_make(&plan, mh_run_facts(run), &request.options, &err);
+    if (status != MH_OK)
+        return mh_cli_fail(MH_CLI_FAILED, WHERE, mh_cli_run_remedy(status), "%s", err.message);
+    status = mh_plan_whatif_make(&plan, mh_run_facts(run), &request.options, &err);
     mh_run_close(run);
     if (status == MH_ERR_INVALID)
         return mh_cli_fail(MH_CLI_USAGE, WHERE, SEE_HELP, "%s", err.message);

@@ -43,6 +43,9 @@ class Job:
     cold: bool = False
     files: tuple[str, ...] = ()
     parent: int = 0
+    #: Stop after so many seconds, but not before so many batches; None: at the end.
+    limit_s: float | None = None
+    least_batches: int | None = None
 
     def measured(self) -> dict[str, Any]:
         """What of it the numbers depend on: another run with the same is the same run."""
@@ -138,13 +141,22 @@ class Times:
     gaps: list[float] = dataclasses.field(default_factory=list)
     steps: float = 0.0
     batches: list[int] = dataclasses.field(default_factory=list)
+    #: The time was over before the epochs were.
+    cut: bool = False
 
 
-def drive(loader: Any, epochs: int, step: Callable[[Any], Any]) -> Times:
-    """Train for some epochs on a watched loader and note where the time goes."""
+def drive(
+    loader: Any,
+    epochs: int,
+    step: Callable[[Any], Any],
+    limit_s: float | None = None,
+    least_batches: int | None = None,
+) -> Times:
+    """Train for some epochs, or some time, on a watched loader and note where the time goes."""
     times = Times()
     clock = time.perf_counter
     stepped: float | None = None
+    ends = clock() + limit_s if limit_s is not None else float("inf")
     for epoch in range(epochs):
         began = clock()
         iterator = iter(loader)
@@ -165,6 +177,9 @@ def drive(loader: Any, epochs: int, step: Callable[[Any], Any]) -> Times:
                 step(batch)
             asked = stepped = clock()
             times.steps += asked - got
+            if asked >= ends and sum(times.batches) >= (least_batches or 0):
+                times.cut = True
+                return times
     return times
 
 
@@ -210,7 +225,7 @@ def measure(job: Job) -> dict[str, Any]:
     loader = make_loader(config, dataset, job.limit_batches)
     made = time.perf_counter() - began
     watched = millhead.watch(loader, run=job.run)
-    times = drive(watched, job.epochs, step)
+    times = drive(watched, job.epochs, step, job.limit_s, job.least_batches)
     total = time.perf_counter() - began
     watched.close()
     samples = _samples(config, dataset, times)
@@ -226,6 +241,7 @@ def measure(job: Job) -> dict[str, Any]:
         "waited_s": sum(times.waits),
         "step_s": times.steps,
         "batches": sum(times.batches),
+        "cut": times.cut,
         "samples": samples,
         "cpu_s": cpu_seconds() - cpu_before,
     }

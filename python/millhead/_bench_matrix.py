@@ -46,6 +46,9 @@ class Settings:
     repeats: int
     cold: bool
     files: tuple[str, ...]
+    #: As in a Job.
+    limit_s: float | None = None
+    least_batches: int | None = None
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,8 @@ class Matrix:
             cold=run.cold,
             files=settings.files,
             parent=os.getpid(),
+            limit_s=settings.limit_s,
+            least_batches=settings.least_batches,
         )
 
     def finished(self, run: Run) -> Outcome | None:

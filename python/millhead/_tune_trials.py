@@ -9,13 +9,13 @@ from pathlib import Path
 
 import millhead
 from millhead import _core
-from millhead._bench_configs import Config
+from millhead._bench_configs import Config, Wrong
 from millhead._bench_matrix import Matrix, Outcome, Run, Settings
 from millhead._bench_summary import cause_of
 from millhead._tune_search import Failed
 from millhead._tune_space import Limits, Setting, Trial
 
-#: Batches of the first look, which tells how long a batch takes.
+#: The least batches of a trial.
 LOOK = 12
 #: What a trial should take, without start-up, and its least batches for each worker: with fewer, how
 #: the last ones fall would be measured.
@@ -59,8 +59,9 @@ class Trials:
         """One run; raises Failed, or OutOfTime at the deadline."""
         if not self.predicted:
             outcome = self._first_look(setting)
-            if self._batches(setting) < 2 * LOOK:
-                return self._trial(setting, outcome)  # that was enough of one
+            if outcome.result["batches"] >= self._batches(setting) or self.epoch is None:
+                return self._trial(setting, outcome)
+            # A dataset that is over sooner: a trial is several epochs of it.
         return self._trial(setting, self._run(setting, self._batches(setting)))
 
     def predict(self, measured: Setting, others: list[Setting]) -> list[float]:
@@ -76,8 +77,8 @@ class Trials:
     # ---- how long ----------------------------------------------------------------------------------
 
     def _first_look(self, setting: Setting) -> Outcome:
-        """Learn from a few batches what one takes, and would take with workers."""
-        outcome = self._run(setting, LOOK)
+        """Learn in the time of a trial what a batch takes, and would take with workers."""
+        outcome = self._run(setting, MOST_BATCHES, limit_s=TRIAL_S)
         result = outcome.result
         self.load_s = (result["wait_s"]["mean"] or result["first_batch_s"]) / setting.batch_size
         ladder = self.limits.ladder()
@@ -90,23 +91,32 @@ class Trials:
         expected = TRIAL_S * self.predicted[setting.workers] / setting.batch_size
         return min(MOST_BATCHES, max(LOOK, ROUNDS * setting.workers, math.ceil(expected)))
 
-    def _run(self, setting: Setting, batches: int) -> Outcome:
+    def _run(self, setting: Setting, batches: int, limit_s: float | None = None) -> Outcome:
         epochs = 1
         if self.epoch is not None:
             whole = max(1, math.ceil(self.epoch / setting.batch_size))
             epochs = min(MOST_EPOCHS, math.ceil(batches / whole))
             batches = min(batches, whole)
-        self.matrix.settings = replace(self.matrix.settings, epochs=epochs, limit_batches=batches)
+        self.matrix.settings = replace(
+            self.matrix.settings,
+            epochs=epochs,
+            limit_batches=batches,
+            limit_s=limit_s,
+            least_batches=None if limit_s is None else LOOK,
+        )
         self.tell(setting)
         repeat = self.counts[setting] = self.counts.get(setting, 0) + 1
         given = setting.given(setting.name, self.limits.loader)
         run = Run(Config(setting.name, given, self.limits.loader), repeat, cold=False)
         outcome = self.matrix.execute(run, self.deadline)
+        if outcome.result["status"] == "refused" and not self.newest:
+            raise Wrong(outcome.result["what"])  # the target, whatever the setting
         if not outcome.done:
             raise Failed(outcome.result["what"])
         if outcome.result["batches"] == 0:
             raise Failed("it gives no batch")
-        if outcome.result["batches"] < batches * epochs and self.epoch is None:
+        ended = not outcome.result["cut"] and outcome.result["batches"] < batches * epochs
+        if ended and self.epoch is None:
             self.epoch = outcome.result["samples"]
         self.newest[setting] = outcome
         return outcome

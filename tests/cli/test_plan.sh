@@ -206,12 +206,14 @@ bad 2 plan whatif "$scratch/events.jsonl" --gpus 0
 bad 2 plan whatif "$scratch/events.jsonl" --gpus 99999
 expect 1 plan whatif "$scratch/events.jsonl" --storage "$scratch/nowhere"
 contains "$err" "(plan whatif): give another --storage"
+bad 1 plan whatif "$scratch/nowhere"
+contains "$err" "(plan whatif): give the directory of a run"
 echo "no event" >"$scratch/other"
-for run in "$scratch/nowhere" "$scratch/other"; do
-    expect 1 plan whatif "$run"
-    [ -z "$out" ] && [ "$(wc -l <"$scratch/err")" -eq 1 ] || fail "plan whatif $run: '$out' '$err'"
-    contains "$err" "(plan whatif): give the directory of a run"
-done
+bad 1 plan whatif "$scratch/other"
+contains "$err" "(plan whatif): see docs/events.md"
+echo '{"event":"header","t":0,"schema":"millhead-events","version":9}' >"$scratch/later"
+bad 1 plan whatif "$scratch/later"
+contains "$err" "(plan whatif): use the millhead that wrote it"
 
 bad 2
 contains "$err" "plan"

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import millhead
 import procs
 import pytest
-from millhead import _bench_configs, bench
+from millhead import _bench_child, _bench_configs, bench
 from millhead._bench_advice import recommend
 from millhead._bench_child import Limited, limit, one_line, step_of
 from millhead._bench_configs import Config, Wrong
@@ -533,3 +534,11 @@ def test_a_cold_cache_is_measured_beside_a_warm_one(here: Path) -> None:
     row = json.loads(done.stdout)["configs"][0]
     assert row["cold"]["total_s"] > 0
     assert row["cold"]["repeats"] == row["repeats"] == 1
+
+
+def test_a_run_may_end_by_time_but_not_before_some_batches() -> None:
+    watched = millhead.watch([1] * 20)
+    times = _bench_child.drive(watched, 2, lambda _batch: None, limit_s=0.0, least_batches=5)
+    assert (times.batches, times.cut) == ([5], True)
+    times = _bench_child.drive(watched, 2, lambda _batch: None)
+    assert (times.batches, times.cut) == ([20, 20], False)
