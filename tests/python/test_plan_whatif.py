@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sysconfig
 import time
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,9 @@ from typing import Any
 import millhead
 import millhead.torch
 import pytest
+from command import COMMAND
 from millhead.data import Dummy
 from torch.utils.data import DataLoader
-
-COMMAND = os.path.join(sysconfig.get_path("scripts"), "millhead")
 
 
 def whatif(run: Path, *arguments: str) -> dict[str, Any]:

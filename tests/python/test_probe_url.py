@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,8 @@ from shutil import which
 from typing import Any
 
 import pytest
+from command import COMMAND
 
-COMMAND = os.path.join(sysconfig.get_path("scripts"), "millhead")
 NGINX = which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 SIZE = 20_000_000
 
