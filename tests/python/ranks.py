@@ -18,9 +18,12 @@ import torch
 import torch.distributed as dist
 from millhead._mounts import Mount
 from millhead.torch import (
+    BlockShuffleSampler,
     Checkpoint,
     DataLoader,
     DistributedSampler,
+    LengthBatchSampler,
+    ShardedIterable,
     TensorDataset,
     _first,
     auto_rank0_first,
@@ -41,8 +44,12 @@ NUMBERS = TensorDataset(torch.arange(COUNT))
 
 def steps(sampler: DistributedSampler[int], most: int | None = None) -> list[int]:
     """Trains: the samples this rank saw in an epoch, or in its first steps."""
+    return train(DataLoader(NUMBERS, batch_size=BATCH, sampler=sampler, num_workers=1), most)
+
+
+def train(loader: Any, most: int | None = None) -> list[int]:
+    """All ranks step together, or wait for each other for ever."""
     seen: list[int] = []
-    loader = DataLoader(NUMBERS, batch_size=BATCH, sampler=sampler, num_workers=1)
     for step, (batch,) in enumerate(loader, 1):
         together = torch.tensor([step])
         dist.all_reduce(together)
@@ -219,7 +226,27 @@ def checkpoint(directory: Path) -> Any:
     }
 
 
-CASES = {case.__name__: case for case in (epoch, uneven, mesh, disagree, stop, first, checkpoint)}
+def sampling(_: Path) -> Any:
+    """The other samplers and shards, with the ranks of the process group."""
+    lengths = LengthBatchSampler([1 + number % 17 for number in range(COUNT)], max_tokens=40)
+    blocks = BlockShuffleSampler(NUMBERS, 10, 3)
+    each = COUNT // dist.get_world_size()
+    shards = ShardedIterable([7, 50, 3], numbered, samples_per_rank=each)
+    return {
+        "lengths": train(DataLoader(NUMBERS, batch_sampler=lengths, num_workers=1)),
+        "blocks": train(DataLoader(NUMBERS, batch_size=BATCH, sampler=blocks, num_workers=1)),
+        "shards": train(DataLoader(shards, batch_size=BATCH, num_workers=2)),
+    }
+
+
+def numbered(count: int) -> Any:
+    return ((number,) for number in range(count))
+
+
+CASES = {
+    case.__name__: case
+    for case in (epoch, uneven, mesh, disagree, stop, first, checkpoint, sampling)
+}
 
 
 def main() -> None:

@@ -15,9 +15,14 @@ import millhead.torch
 import millhead.torch._batch_size
 import millhead.torch._device
 import millhead.torch._install
+import millhead.torch.blocks
+import millhead.torch.buffer
 import millhead.torch.checkpoint
 import millhead.torch.distributed
+import millhead.torch.lengths
 import millhead.torch.loader
+import millhead.torch.padding
+import millhead.torch.shards
 import procs
 import pytest
 
@@ -93,8 +98,13 @@ def test_the_snippets_about_ranks_run_one_after_the_other(tmp_path: Path) -> Non
         millhead.torch._device,
         millhead.torch._install,
         millhead.torch.checkpoint,
+        millhead.torch.blocks,
+        millhead.torch.buffer,
         millhead.torch.distributed,
+        millhead.torch.lengths,
         millhead.torch.loader,
+        millhead.torch.padding,
+        millhead.torch.shards,
     ],
 )
 def test_examples_in_docstrings_give_what_they_show(module: object) -> None:

@@ -24,7 +24,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     directory = tmp_path_factory.mktemp("ranks")
     cases = {
         4: ["epoch", "uneven", "mesh", "disagree", "stop", "first", "checkpoint"],
-        2: ["epoch", "uneven", "stop", "first", "checkpoint"],
+        2: ["epoch", "uneven", "stop", "first", "checkpoint", "sampling"],
         3: ["stop", "checkpoint"],
     }
     for world, names in cases.items():
@@ -252,3 +252,15 @@ mds:/ /over lustre rw 0 0
 def test_the_mount_of_a_path_is_found(path: str, kind: str, network: bool) -> None:
     mount = _mounts.find_mount(path, MOUNTS)
     assert (mount.kind, mount.is_network()) == (kind, network)
+
+
+def test_the_other_samplers_and_shards_step_together(report: Report) -> None:
+    everyone = report("sampling", 2)
+    for name in ("lengths", "blocks"):
+        seen = [index for each in everyone for index in each[name]]
+        assert set(seen) == set(range(COUNT))
+        assert len(seen) < COUNT + 40  # a batch may come twice, of at most 40 samples
+    assert [len(each["blocks"]) for each in everyone] == [COUNT // 2] * 2
+    assert [len(each["shards"]) for each in everyone] == [COUNT // 2] * 2
+    assert set(everyone[0]["shards"]) <= set(range(7))  # two shards for its two workers: 7 and 3
+    assert set(everyone[1]["shards"]) == set(range(50))  # one, which they share

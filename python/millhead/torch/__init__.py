@@ -32,9 +32,14 @@ from millhead.torch._batch_size import effective_batch_size
 from millhead.torch._device import to_device
 from millhead.torch._first import auto_rank0_first, local_rank0_first, rank0_first
 from millhead.torch._install import install, stats, uninstall
+from millhead.torch.blocks import BlockShuffleSampler
+from millhead.torch.buffer import ShuffleBuffer
 from millhead.torch.checkpoint import Checkpoint
 from millhead.torch.distributed import DistributedSampler
+from millhead.torch.lengths import LengthBatchSampler
 from millhead.torch.loader import DataLoader
+from millhead.torch.padding import pad_collate
+from millhead.torch.shards import ShardedIterable, split_by_rank_and_worker
 
 #: torchdata's name for a loader with ``state_dict()``.
 StatefulDataLoader = DataLoader
@@ -45,6 +50,7 @@ if _native.why_not is None:
 
 __all__ = [
     "BatchSampler",
+    "BlockShuffleSampler",
     "ChainDataset",
     "Checkpoint",
     "ConcatDataset",
@@ -52,9 +58,12 @@ __all__ = [
     "Dataset",
     "DistributedSampler",
     "IterableDataset",
+    "LengthBatchSampler",
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
+    "ShardedIterable",
+    "ShuffleBuffer",
     "StackDataset",
     "StatefulDataLoader",
     "Subset",
@@ -68,8 +77,10 @@ __all__ = [
     "get_worker_info",
     "install",
     "local_rank0_first",
+    "pad_collate",
     "random_split",
     "rank0_first",
+    "split_by_rank_and_worker",
     "stats",
     "to_device",
     "uninstall",

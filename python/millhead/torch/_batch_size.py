@@ -30,9 +30,12 @@ class StepSize(NamedTuple):
 
 def dealt_to(loader: Any) -> tuple[int, int] | None:
     """(rank, ranks) of a loader's DistributedSampler or one that names them alike; None without."""
-    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
-    rank, ranks = getattr(sampler, "rank", None), getattr(sampler, "num_replicas", None)
-    return (rank, ranks) if isinstance(rank, int) and isinstance(ranks, int) else None
+    inner = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    for sampler in (loader.batch_sampler, inner):
+        rank, ranks = getattr(sampler, "rank", None), getattr(sampler, "num_replicas", None)
+        if isinstance(rank, int) and isinstance(ranks, int):
+            return rank, ranks
+    return None
 
 
 def step_size(loader: Any, accumulate: int) -> StepSize | None:

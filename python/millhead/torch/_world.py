@@ -46,6 +46,20 @@ def replica(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
     )
 
 
+def replica_or_alone(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
+    """As :func:`replica`, but a process that nobody told anything is rank 0 of 1.
+
+    Raises:
+        ValueError: what was said contradicts itself, is not complete, or names no rank.
+    """
+    if num_replicas is None and rank is None and _process_group() is None and not _told():
+        return 1, 0
+    num_replicas, rank = replica(num_replicas, rank)
+    if not 0 <= rank < num_replicas:
+        raise ValueError(f"rank should be 0 to {num_replicas - 1}, but got {rank}")
+    return num_replicas, rank
+
+
 def _process_group() -> World | None:
     if not (dist.is_available() and dist.is_initialized()):
         return None
@@ -84,9 +98,14 @@ def _launched(rank_name: str, size_name: str) -> World | None:
     return World(rank, size, f"{rank_name}/{size_name}")
 
 
+def _told() -> list[str]:
+    """The launchers' variables that are set."""
+    return [name for names in _LAUNCHERS for name in names if name in os.environ]
+
+
 def _unknown() -> str:
     """What is missing, for an error message."""
-    lone = [name for names in _LAUNCHERS for name in names if name in os.environ]
+    lone = _told()
     found = f"only {', '.join(lone)} set" if lone else "none set"
     pairs = ", ".join("/".join(names) for names in _LAUNCHERS)
     return (
