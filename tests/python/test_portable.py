@@ -104,6 +104,18 @@ try:
     millhead.torch.DistributedSampler(range(10), 2, 0, order="keyed")
 except ValueError as error:
     report["keyed"] = str(error)
+lengths = [1 + number % 7 for number in range(40)]
+batched = millhead.torch.LengthBatchSampler(lengths, 4, num_replicas=1, rank=0)
+blocks = millhead.torch.BlockShuffleSampler(range(40), 5, 2, num_replicas=1, rank=0)
+shards = millhead.torch.ShardedIterable(range(40), lambda shard: [shard], shuffle=True)
+mixed = millhead.torch.ShuffleBuffer(shards, 8, 4)
+def epochs(sampler, flat):
+    for epoch in (0, 1, 0):
+        sampler.set_epoch(epoch)
+        yield [*sum(sampler, [])] if flat else [*sampler]
+report["others"] = [[*epochs(s, s is batched)] for s in (batched, blocks, shards, mixed)]
+blocks.load_state_dict(blocks.state_at(17))
+report["rest"] = [*blocks]
 report["refused"] = []
 for option in ({"dispatch": "sample"}, {"on_error": "skip"}):
     try:
@@ -125,6 +137,7 @@ _PORTABLE = {f"millhead{name}" for name in ("", "._imports", "._mounts", "._plac
     for name in (
         "_batch_size",
         "_device",
+        "_epochs",
         "_faults",
         "_first",
         "_install",
@@ -133,14 +146,20 @@ _PORTABLE = {f"millhead{name}" for name in ("", "._imports", "._mounts", "._plac
         "_order",
         "_plain",
         "_rng",
+        "_shared_epoch",
         "_stats",
         "_torchs",
         "_world",
         "checkpoint",
+        "blocks",
+        "buffer",
         "distributed",
         "fetch",
+        "lengths",
         "loader",
+        "padding",
         "resume",
+        "shards",
     )
 }
 
@@ -181,6 +200,11 @@ def test_torchs_own_iterators_serve_without_the_core(platform: str, tmp_path: Pa
     assert report["skipped"]
     assert ("keyed" in report) == (platform != "old torch")  # the C core is there, then
     assert "C core" in report.get("keyed", "C core")
+    for first, second, again in report["others"]:
+        assert sorted(first) == sorted(second) == list(range(40))
+        assert first == again
+        assert len({tuple(first), tuple(second), tuple(range(40))}) == 3
+    assert report["rest"] == report["others"][1][0][17:]
     assert report["everything"] == 23
     assert report["after_reset"] == 0
     assert report["installed"] == [6, 6]
