@@ -266,14 +266,14 @@ def test_both_loaders_and_an_installed_one_give_the_samplers_batches(workers: in
 @pytest.mark.parametrize("limits", LIMITS, ids=str)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_goes_on_in_the_middle_of_an_epoch(limits: dict[str, Any], workers: int) -> None:
-    def make() -> tuple[LengthBatchSampler, Any]:
+    def make(epoch: int = 4, workers: int = workers) -> Any:
         sampler = world(2, LENGTHS[:600], **limits)[1]
-        sampler.set_epoch(4)
-        return sampler, loader_of(sampler, num_workers=workers)
+        if epoch:
+            sampler.set_epoch(epoch)
+        return loader_of(sampler, num_workers=workers)
 
-    _, loader = make()
-    whole = run(loader)
-    sampler, loader = make()
+    whole = run(make())
+    loader = make()
     seen, iterator = [], iter(loader)
     for _ in range(7):
         (_, numbers), _ = next(iterator)
@@ -281,11 +281,8 @@ def test_a_loader_goes_on_in_the_middle_of_an_epoch(limits: dict[str, Any], work
     state = json.loads(json.dumps(loader.state_dict()))
     del iterator
     assert state["_index_sampler_state"]["step"] == 7
-    for told in (True, False):  # the state knows the epoch where nobody says it
-        sampler, loader = make()
-        if not told:
-            sampler = world(2, LENGTHS[:600], **limits)[1]
-            loader = loader_of(sampler, num_workers=workers)
+    # The state knows the epoch where nobody says it, and nothing of workers
+    for loader in (make(), make(epoch=0), make(workers=2 - workers)):
         loader.load_state_dict(state)
         assert seen + run(loader) == whole
         assert run(loader) == whole
