@@ -162,6 +162,12 @@ def test_drop_last_repeats_nothing_and_leaves_out_less_than_a_step(limits: dict[
             assert len(samples) == count // (16 * ranks) * 16 * ranks
 
 
+def test_only_the_last_step_may_have_a_short_batch() -> None:
+    for ranks, count in itertools.product((1, 2, 3), (15, 16, 31, 32, 95, 96, 97)):
+        steps = steps_of(world(ranks, LENGTHS[:count], batch_size=16))
+        assert {len(batch) for step in steps[:-1] for batch in step} <= {16}
+
+
 def test_an_epoch_follows_from_seed_and_epoch_alone() -> None:
     sampler = LengthBatchSampler(LENGTHS, 16, seed=5)
     first = list(sampler)

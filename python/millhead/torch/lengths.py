@@ -19,7 +19,7 @@ class LengthBatchSampler(EpochSampler[list[int]]):
 
     The samples are shuffled, sorted by length within pools, and cut into batches. As many batches of
     neighbouring lengths as there are ranks make a step: each rank takes one of them, so that none
-    waits long for another. The steps are shuffled.
+    waits long for another. The steps are shuffled; only the last may have a batch that is short.
 
     Every rank gives equally many batches, every sample comes once. Where batches do not go round, a
     few come twice. Takes 8 bytes a sample on every rank, and all lengths must be known beforehand.
@@ -197,20 +197,27 @@ class _Plan:
         self.steps = self._batches // self._ranks
         if self._batches % self._ranks and not sampler.drop_last:
             self.steps += 1
-        self._order: Order | range = range(self.steps)
+        #: Steps in which nothing lacks; one that is short of a batch or a sample stays the last.
+        self._whole = self._batches // self._ranks
+        if sampler.max_tokens is None and sampler.batch_size is not None:
+            self._whole = len(samples) // (sampler.batch_size * self._ranks)
+        self._order: Order | range = range(self._whole)
         if sampler.shuffle:
-            self._order = shuffled(self.steps, *of, part=1)
+            self._order = shuffled(self._whole, *of, part=1)
         self._counts: list[int] = []
 
     def batch(self, step: int) -> tuple[int, int]:
         """This rank's batch: where in ``samples`` it begins and ends."""
         # In turns, so that the longest batch of a step is not always the same rank's
-        number = self._order[step] * self._ranks + (self._rank + step) % self._ranks
+        number = self._place(step) * self._ranks + (self._rank + step) % self._ranks
         if number >= self._batches:  # the last step lacks some: the step before has the like
             number = (
                 number - self._ranks if self._batches >= self._ranks else number % self._batches
             )
         return self._firsts[number], self._firsts[number + 1]
+
+    def _place(self, step: int) -> int:
+        return self._order[step] if step < self._whole else step
 
     def counts(self) -> list[int]:
         """Samples of this rank's first 0, 1, 2, ... batches."""
