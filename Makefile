@@ -176,7 +176,7 @@ python-asan: setup ## the Python tests with a sanitized extension module
 		$(PY) -m pytest -q -p no:cacheprovider -k 'not address_space' \
 		$(addprefix tests/python/test_,$(addsuffix .py,$(SANITIZED_TESTS)))
 
-sabotage: setup ## one-line faults in the sources, each of which a test must catch
+sabotage: setup packages-web ## one-line faults in the sources, each of which a test must catch
 	$(call say,sabotage)
 	@$(PY) tools/sabotage $(ARGS)
 

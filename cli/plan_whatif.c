@@ -18,6 +18,7 @@ typedef struct whatif_request {
     const char *path;
     const char *storage; /* to be probed; NULL: not asked for */
     const char *probe;   /* a file with what a probe found; NULL: none */
+    char shown[512];     /* which of them it was */
     bool json;
     bool help;
 } whatif_request;
@@ -89,7 +90,7 @@ static int show_progress(void *progress, const char *what, double share)
 }
 
 /* Probes where the data lies, or reads what a probe found; neither: *out is all 0. */
-static int get_storage(mh_storage *out, const whatif_request *request)
+static int get_storage(mh_storage *out, whatif_request *request)
 {
     mh_probe_options options;
     mh_probe probe = {0};
@@ -111,6 +112,13 @@ static int get_storage(mh_storage *out, const whatif_request *request)
     if (status != MH_OK)
         return mh_cli_fail(MH_CLI_FAILED, WHERE, "give another --storage, or see millhead probe",
                            "%s", err.message);
+    if (request->storage && mh_probe_is_url(request->storage)) /* without what may be secret */
+        (void)snprintf(request->shown, sizeof request->shown, "%s", probe.file);
+    else
+        (void)snprintf(request->shown, sizeof request->shown, "%s",
+                       request->storage ? request->storage
+                       : request->probe ? request->probe
+                                        : "");
     mh_storage_of(out, &probe);
     return MH_CLI_OK;
 }
@@ -313,7 +321,7 @@ int mh_plan_cmd_whatif(int argc, char **argv)
         return mh_cli_fail(MH_CLI_FAILED, WHERE,
                            "give the directory of a run that was watched from its start", "%s",
                            err.message);
-    mh_storage storage;
+    mh_storage storage = {0};
     bad = get_storage(&storage, &request);
     if (bad)
         return bad;
@@ -323,7 +331,7 @@ int mh_plan_cmd_whatif(int argc, char **argv)
     }
     print_table(&plan);
     print_notes(&plan);
-    if (request.storage || request.probe)
-        print_storage(&plan, request.storage ? request.storage : request.probe, &storage);
+    if (*request.shown)
+        print_storage(&plan, request.shown, &storage);
     return MH_CLI_OK;
 }
