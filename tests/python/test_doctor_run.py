@@ -144,6 +144,22 @@ def test_a_run_is_kept_where_asked_and_never_written_again(tmp_path: Path) -> No
     assert (kept / "events.jsonl").read_bytes() == before
 
 
+def test_a_probe_of_the_storage_goes_into_the_verdict(tmp_path: Path) -> None:
+    probe = tmp_path / "probe.json"
+    probe.write_text('{"tiers": [{"name": "disk sequential", "mb_per_s": 140}]}')
+    done = _doctor(tmp_path, "--probe", str(probe), "--", *_program(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "one reader gets 140 MB/s" in " ".join(done.stdout.split())
+
+
+def test_a_probe_that_is_none_is_told_before_the_program_runs(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("no JSON")
+    for name in ("other", "gone"):
+        done = _doctor(tmp_path, "--probe", str(tmp_path / name), "--", *_program(tmp_path))
+        assert "millhead probe PATH --json > FILE" in _one_line(done, 2)
+        assert done.stdout == ""
+
+
 def test_a_directory_that_cannot_be_written_is_told_before_the_program_runs(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = _doctor(tmp_path, "-o", str(tmp_path / "file" / "run"), "--", *_program(tmp_path))
