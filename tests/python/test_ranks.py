@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import procs
@@ -183,6 +186,55 @@ def test_when_another_rank_fails_all_hear_of_it(report: Report, name: str, world
             assert each["raised"] == f"OSError: no route\nto host {failed}"
         else:
             assert f"rank {failed} failed" in each["raised"], each
+
+
+TWO = """
+import os, signal, sys, time
+from datetime import timedelta
+import torch.distributed as dist
+from millhead.torch import rank0_first
+rank, store, how = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group(
+    "gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=timedelta(seconds=4)
+)
+with rank0_first() as first:
+    if first and how == "slow":
+        time.sleep(8)
+    elif first:
+        os.kill(os.getpid(), signal.SIGKILL)
+print("done")
+"""
+
+
+def _two_ranks(store: Path, how: str) -> list[tuple[int, str, str]]:
+    """Both ranks' exit code, stdout and stderr; no launcher ends one for the other."""
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", TWO, str(rank), str(store), how],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        said = [rank.communicate(timeout=90) for rank in ranks]
+        return [(rank.returncode, *each) for rank, each in zip(ranks, said, strict=True)]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
+def test_work_may_take_longer_than_collective_operations_do(tmp_path: Path) -> None:
+    for code, out, err in _two_ranks(tmp_path / "store", "slow"):
+        assert (code, out) == (0, "done\n"), err
+
+
+def test_nobody_waits_for_a_rank_that_was_killed(tmp_path: Path) -> None:
+    killed, other = _two_ranks(tmp_path / "store", "killed")
+    assert killed[0] == -signal.SIGKILL
+    assert other[:2] == (1, "") and "Error" in other[2]
 
 
 def _enter(enter: Any) -> bool:

@@ -1,8 +1,8 @@
 """One process does the work, the others wait and then find it done: downloads, preprocessing.
 
-All ranks meet twice, over a process group of their own on the CPU: when those that go first have done
-the work, and when everybody has. What they exchange there is who failed, so that no rank waits for one
-that is gone.
+All ranks meet three times, over a process group of their own on the CPU: before the work, when those that
+go first have done it, and when everybody has. What they exchange there is who failed, so that no rank
+waits for one that is gone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import weakref
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -85,6 +86,7 @@ def is_alone(name: str) -> bool:
 
 @contextlib.contextmanager
 def _in_turn(name: str, first: bool) -> Iterator[bool]:
+    everyones(None)  # all are here, and connected: from now on a rank that dies is noticed
     if not first:
         _meet(name)
     with _telling(name):
@@ -128,15 +130,18 @@ def _machine() -> str:
     return f"{socket.gethostname()} {_environment.boot_id()}"
 
 
-#: The process group of all ranks, and ours beside it.
-_groups: tuple[Any, Any] | None = None
+#: The process group of all ranks, and ours beside it. Torch keeps them, until the program destroys them:
+#: threads of a group that is still there when the interpreter ends would abort it.
+_groups: tuple[weakref.ref[Any], weakref.ref[Any]] | None = None
 
 
 def everyones(mine: Any) -> list[Any]:
     """What each rank says, in their order. Waits for all of them."""
     global _groups
-    if _groups is None or _groups[0] is not dist.group.WORLD:
-        _groups = dist.group.WORLD, dist.new_group(backend="gloo", timeout=_PATIENCE)
+    world = dist.group.WORLD
+    if _groups is None or _groups[0]() is not world:
+        ours = dist.new_group(backend="gloo", timeout=_PATIENCE)
+        _groups = weakref.ref(world), weakref.ref(ours)
     said: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(said, mine, group=_groups[1])
+    dist.all_gather_object(said, mine, group=_groups[1]())
     return said
