@@ -99,6 +99,8 @@ def in_this_process(framework: Framework, sizes: Sizes, seed: int) -> dict[str, 
             if place := compare.difference(expected, found):
                 differences.append(f"{scene.__name__} by {way}: {place}")
     millhead.torch.uninstall()
+    if torch.distributed.is_initialized():  # else torch now and then aborts the process at its end
+        torch.distributed.destroy_process_group()
     return {
         "iterators": "+".join(sorted(kinds)) or "none",
         "baseline": "+".join(sorted(baseline)) or "none",
