@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -305,6 +306,13 @@ mds:/ /over lustre rw 0 0
 def test_the_mount_of_a_path_is_found(path: str, kind: str, network: bool) -> None:
     mount = _mounts.find_mount(path, MOUNTS)
     assert (mount.kind, mount.is_network()) == (kind, network)
+
+
+def test_the_command_and_the_package_know_the_same_network_mounts() -> None:
+    source = (Path(__file__).resolve().parents[2] / "src" / "sys" / "parse.c").read_text()
+    listed = re.search(r"is_network_type.*?types\[\] = \{(.*?)\};", source, re.DOTALL)
+    assert listed is not None
+    assert set(re.findall(r'"(\w+)"', listed[1])) == _mounts._NETWORK
 
 
 def test_the_other_samplers_and_shards_step_together(report: Report) -> None:
