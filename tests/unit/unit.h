@@ -115,4 +115,18 @@ static inline int child_code(pid_t pid)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* Runs the test program anew as `PROGRAM look`, with libraries looked for there first:
+ * LD_LIBRARY_PATH is read when a program starts. Its exit code. */
+static inline int look_again(const char *program, const char *library_path)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)setenv("LD_LIBRARY_PATH", library_path, 1);
+        (void)execl(program, program, "look", (char *)NULL);
+        _exit(126);
+    }
+    return child_code(pid);
+}
+
 #endif
