@@ -16,7 +16,7 @@ from millhead._events import line
 #: How often to look, and how long walking memory may hold up the loop.
 PERIOD_NS, LONGEST_WALK_S = 1_000_000_000, 0.02
 #: Most of the time that walking memory may take: the kernel looks at every page to tell a share.
-MEMORY_BUDGET = 0.005
+MEMORY_BUDGET = 0.002
 
 
 class SelfUsage:

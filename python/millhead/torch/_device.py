@@ -85,9 +85,8 @@ class DeviceLoader:
         return len(self._loader)
 
     def __getattr__(self, name: str) -> Any:
-        if (
-            name.startswith("__") or name == "_loader"
-        ):  # copying and pickling ask before it is there
+        # Copying and pickling ask before the loader is there.
+        if name.startswith("__") or name == "_loader":
             raise AttributeError(name)
         return getattr(self._loader, name)
 
