@@ -158,13 +158,17 @@ def main() -> int:
     parser.add_argument("--loader", choices=LOADERS)
     parser.add_argument("--keep", type=Path, help="a directory for the runs")
     options = parser.parse_args()
+    only = (options.only or "").replace("-", "_")  # causes are written with hyphens
+    if not any(only in maker.__name__ for maker in MAKERS):
+        names = ", ".join(maker.__name__ for maker in MAKERS)
+        parser.error(f"no plant has '{options.only}' in its name: {names}")
     cases = []
     with tempfile.TemporaryDirectory(prefix="millhead-truth-") as scratch:
         root = options.keep or Path(scratch)
         for maker in MAKERS:
             for loader in LOADERS:
                 name = f"{maker.__name__}-{loader}"
-                if (options.only or "") not in name or options.loader not in (None, loader):
+                if only not in maker.__name__ or options.loader not in (None, loader):
                     continue
                 directory = root / name
                 directory.mkdir(parents=True)
