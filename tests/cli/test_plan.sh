@@ -179,7 +179,7 @@ contains "$out" "millhead probe"
 contains "$(printf '%s' "$out" | tr -d '\n')" "Most of it is blocked"
 head -c 4000000 /dev/urandom >"$scratch/shard"
 good plan whatif "$scratch/events.jsonl" --storage "$scratch/shard"
-contains "$out" "$scratch/shard "
+contains "$out" "$scratch/shard" # and what it gives, or that it lies in memory
 echo '{"tiers": [{"name": "disk sequential", "mb_per_s": 140, "latency_us": 7000}, {"name": "disk random", "mb_per_s": 9, "latency_us": 450}]}' >"$scratch/probe.json"
 good plan whatif "$scratch/events.jsonl" --probe "$scratch/probe.json"
 contains "$out" "gives one reader 140 MB/s in sequence, 9 in small reads anywhere; "
