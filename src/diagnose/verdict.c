@@ -303,12 +303,16 @@ static mh_replay_options without(mh_replay_options options, mh_loss loss)
     return options;
 }
 
-/* No loader can be sped up by more than it was waited for, whatever a replay says. Somebody has to
- * wait for a first batch, so that does not count. */
+/* Nothing wins more than it took, whatever a replay says: a loader no more than it was waited for,
+ * the process's own work no more than its time, and not what that work waited for a CPU because of
+ * other processes. Somebody has to wait for a first batch, so that does not count. */
 static double capped(const mh_inquiry *inquiry, mh_loss loss, double gain)
 {
-    double most = mh_gain(inquiry->measured_ns, inquiry->measured_ns - inquiry->sums.wait);
-    return loss != MH_LOSS_MAIN && loss != MH_LOSS_STARTUP && gain > most ? most : gain;
+    const mh_sums *sums = &inquiry->sums;
+    double took =
+        loss == MH_LOSS_MAIN ? sums->costs.main_cpu + sums->costs.main_blocked : sums->wait;
+    double most = mh_gain(inquiry->measured_ns, inquiry->measured_ns - took);
+    return loss != MH_LOSS_STARTUP && gain > most ? most : gain;
 }
 
 static mh_status try_without(mh_inquiry *inquiry, mh_loss loss, double from_ns,

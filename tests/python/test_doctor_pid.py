@@ -64,7 +64,7 @@ def test_a_torch_loop_is_judged_from_outside(what: str, cause: str) -> None:
         found = _diagnosis(loop.pid)
         assert loop.poll() is None
     assert found["vantage"] == "outside"
-    assert found["cause"] == cause
+    assert found["cause"] == cause, found
     assert f"process {loop.pid} and 2 workers from outside" in found["evidence"][0]
 
 
@@ -89,7 +89,7 @@ def test_a_millhead_loop_is_judged_from_inside(arguments: tuple[str, ...], cause
         found = _diagnosis(loop.pid)
         assert loop.poll() is None
     assert found["vantage"] == "inside"
-    assert found["cause"] == cause
+    assert found["cause"] == cause, found
     assert found["waits"] >= 10
     if cause == "latency-bound":  # four samples of 20 ms, two workers at it
         assert found["wait_s"]["mean"] > 0.02

@@ -481,6 +481,26 @@ static void others_on_the_machine_are_counted(void **state)
     free(planted_batches(&facts));
 }
 
+/* A little work of the process's own, kept from the CPU for long by other processes: without it
+ * that waiting would go, but it is not the work's fault. */
+static void waiting_for_others_is_no_work_of_the_process(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(200, 2, 2, 30 * MS);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < 200; at++) {
+        batches[at].fetch = batches[at].fetch_cpu = MS / 10;
+        batches[at].step_cpu = MS / 2;
+        batches[at].step_delay = 3 * MS;
+        batches[at].step += 3 * MS;
+    }
+    (void)planted_waits(&facts);
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_DEVICE);
+    assert_false(lists(&verdict, MH_CAUSE_MAIN));
+    free(planted_batches(&facts));
+}
+
 static void control(void **state)
 {
     (void)state;
@@ -588,6 +608,7 @@ int main(void)
         cmocka_unit_test(passing_on_is_blamed_only_when_it_sets_the_pace),
         cmocka_unit_test(waking_up_belongs_to_the_sleep),
         cmocka_unit_test(others_on_the_machine_are_counted),
+        cmocka_unit_test(waiting_for_others_is_no_work_of_the_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
