@@ -15,8 +15,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* In less time a thread cannot have waited long for a CPU: the file is not read then. */
+/* In less time a thread cannot have waited long for a CPU: the file is not read again then. */
 #define SHORT_NS UINT64_C(200000)
+
+/* What the file said last to the calling thread, through whichever clock. */
+static _Thread_local struct {
+    uint64_t now; /* 0: nothing yet */
+    unsigned forks;
+    int64_t delay;
+} last;
 
 static atomic_uint forks;
 
@@ -83,17 +90,13 @@ static int64_t read_delay(mh_thread_clock *clock)
 
 mh_reading mh_clock_read(mh_thread_clock *clock)
 {
-    mh_reading reading = {.delay = read_delay(clock)};
-    reading.now = mh_clock_ns();
-    reading.cpu = mh_thread_cpu_ns();
-    return reading;
-}
-
-mh_reading mh_clock_read_after(mh_thread_clock *clock, mh_reading before)
-{
-    mh_reading reading = {.now = mh_clock_ns(), .cpu = mh_thread_cpu_ns(), .delay = before.delay};
-    if (reading.now - before.now >= SHORT_NS)
-        reading.delay = read_delay(clock);
+    mh_reading reading = {.now = mh_clock_ns(), .cpu = mh_thread_cpu_ns()};
+    if (!last.now || reading.now - last.now >= SHORT_NS || last.forks != mh_forks()) {
+        last.delay = read_delay(clock);
+        last.now = reading.now;
+        last.forks = mh_forks();
+    }
+    reading.delay = last.delay;
     return reading;
 }
 

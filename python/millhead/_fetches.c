@@ -5,7 +5,6 @@
  */
 #include "_module.h"
 
-#include <inttypes.h>
 #include <unistd.h>
 
 typedef struct fetches_object {
@@ -25,8 +24,10 @@ typedef struct fetches_object {
 
 static void add_place(fetches_object *self, mh_lines *lines)
 {
-    mh_lines_add(lines, ",\"loader\":%lld,\"epoch\":%lld,\"worker\":%d,\"nth\":%lld", self->loader,
-                 self->epoch, self->worker, self->nth);
+    mh_lines_put(lines, "loader", self->loader);
+    mh_lines_put(lines, "epoch", self->epoch);
+    mh_lines_put(lines, "worker", self->worker);
+    mh_lines_put(lines, "nth", self->nth);
 }
 
 /* The loop's own thread is not looked at while it trains. */
@@ -83,13 +84,13 @@ static void add_slow(fetches_object *self, uint64_t began, uint64_t ns, long lon
     uint64_t own = spent > others ? spent - others : 0;
     self->known_now = began + ns;
     self->known_cpu = cpu;
-    mh_lines_add(&self->slow,
-                 "{\"event\":\"sample\",\"t\":%" PRIu64 ",\"ns\":%" PRIu64 ",\"cpu\":%" PRIu64,
-                 began, ns, own < ns ? own : ns);
+    mh_reading from = {.now = began, .delay = -1};
+    mh_reading to = {.now = began + ns, .cpu = own < ns ? own : ns, .delay = -1};
+    mh_lines_begin(&self->slow, "sample", from, to);
     add_place(self, &self->slow);
     if (index >= 0)
-        mh_lines_add(&self->slow, ",\"index\":%lld", index);
-    mh_lines_add(&self->slow, "}\n");
+        mh_lines_put(&self->slow, "index", index);
+    mh_lines_end(&self->slow);
 }
 
 void mh_fetches_sample(PyObject *fetches, uint64_t began, uint64_t ns, PyObject *index)
@@ -113,7 +114,7 @@ static void note_fetched(fetches_object *self, long long samples)
     uint64_t probes;
     uint64_t native;
     self->samples = samples;
-    self->fetched = mh_clock_read_after(&self->clock, self->began);
+    self->fetched = mh_clock_read(&self->clock);
     uint64_t read = mh_storage_bytes();
     self->read += read - self->read_before;
     self->read_before = read;
@@ -136,15 +137,16 @@ static void add_fetch(fetches_object *self)
 {
     mh_lines_begin(&self->lines, "fetch", self->began, self->fetched);
     add_place(self, &self->lines);
-    mh_lines_add(&self->lines, ",\"pid\":%d,\"read\":%" PRIu64, (int)getpid(), self->read);
+    mh_lines_put(&self->lines, "pid", getpid());
+    mh_lines_put(&self->lines, "read", (long long)self->read);
     if (self->samples > 0)
-        mh_lines_add(&self->lines, ",\"samples\":%lld", self->samples);
-    if (self->probing)
-        mh_lines_add(&self->lines, ",\"probes\":%" PRIu64 ",\"native\":%" PRIu64, self->probes,
-                     self->native);
-    mh_lines_add(&self->lines, "}\n");
-    if (self->slow.used)
-        mh_lines_add(&self->lines, "%.*s", (int)self->slow.used, self->slow.text);
+        mh_lines_put(&self->lines, "samples", self->samples);
+    if (self->probing) {
+        mh_lines_put(&self->lines, "probes", (long long)self->probes);
+        mh_lines_put(&self->lines, "native", (long long)self->native);
+    }
+    mh_lines_end(&self->lines);
+    mh_lines_append(&self->lines, &self->slow);
 }
 
 static PyObject *fetches_done(PyObject *object, PyObject *unused)
@@ -155,14 +157,23 @@ static PyObject *fetches_done(PyObject *object, PyObject *unused)
     if (in_one_go)
         note_fetched(self, 0);
     add_fetch(self);
+    mh_reading now = self->fetched;
     if (!in_one_go) {
-        mh_lines_begin(&self->lines, "collate", self->fetched,
-                       mh_clock_read_after(&self->clock, self->fetched));
+        now = mh_clock_read(&self->clock);
+        mh_lines_begin(&self->lines, "collate", self->fetched, now);
         add_place(self, &self->lines);
-        mh_lines_add(&self->lines, "}\n");
+        mh_lines_end(&self->lines);
     }
     self->nth++;
-    return mh_lines_take(&self->lines);
+    /* A worker may be idle or gone before it comes here again. */
+    return self->worker < 0 ? mh_lines_take_due(&self->lines, now.now)
+                            : mh_lines_take(&self->lines);
+}
+
+static PyObject *fetches_rest(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return mh_lines_take(&((fetches_object *)object)->lines);
 }
 
 static PyObject *fetches_failed(PyObject *object, PyObject *unused)
@@ -222,7 +233,9 @@ static PyMethodDef fetches_methods[] = {
     {"next_epoch", fetches_next_epoch, METH_NOARGS, "The same in the one after."},
     {"begin", fetches_begin, METH_NOARGS, "A batch is asked for."},
     {"fetched", fetches_fetched, METH_O, "It has so many samples, and all are there."},
-    {"done", fetches_done, METH_NOARGS, "It is made: its lines."},
+    {"done", fetches_done, METH_NOARGS,
+     "It is made. Lines that are to be written now; without a worker they may wait: None."},
+    {"rest", fetches_rest, METH_NOARGS, "Lines that are left."},
     {"failed", fetches_failed, METH_NOARGS, "An exception came instead: what lines there are."},
     {"close", fetches_close, METH_NOARGS, "Close the files of its clock."},
     {NULL, NULL, 0, NULL},

@@ -47,7 +47,13 @@ class Fetches:
 
     def done(self) -> None:
         """The batch is made."""
-        self._log.write(self.times.done())
+        if lines := self.times.done():
+            self._log.write(lines)
+
+    def flush(self) -> None:
+        """Write what was held back."""
+        if lines := self.times.rest():
+            self._log.write(lines)
 
     def failed(self, error: BaseException) -> None:
         """An exception came instead."""

@@ -3,46 +3,105 @@
  */
 #include "_module.h"
 
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-void mh_lines_add(mh_lines *lines, const char *format, ...)
+/* What is due is taken again after so long, or when it is so much. */
+#define HELD_NS UINT64_C(100000000)
+#define HELD_BYTES 16384
+
+/* By hand, not by printf: a batch has some thirty numbers. */
+#define NUMBER_ROOM 24
+
+/* Where `size` bytes can be put; NULL: no memory. */
+static char *room_for(mh_lines *lines, size_t size)
 {
-    for (;;) {
-        va_list arguments;
-        va_start(arguments, format);
-        size_t left = lines->room - lines->used;
-        int size =
-            vsnprintf(lines->text ? lines->text + lines->used : NULL, left, format, arguments);
-        va_end(arguments);
-        if (size >= 0 && (size_t)size < left) {
-            lines->used += (size_t)size;
-            return;
-        }
-        size_t room = 2 * lines->room + 1024;
-        char *text = size < 0 ? NULL : realloc(lines->text, room);
+    if (lines->room - lines->used < size) {
+        size_t room = 2 * lines->room + size + 1024;
+        char *text = realloc(lines->text, room);
         if (!text)
-            return;
+            return NULL;
         lines->text = text;
         lines->room = room;
     }
+    return lines->text + lines->used;
+}
+
+static void add(mh_lines *lines, const char *text, size_t size)
+{
+    char *at = room_for(lines, size);
+    if (at) {
+        memcpy(at, text, size);
+        lines->used += size;
+    }
+}
+
+static void add_number(mh_lines *lines, long long value)
+{
+    char digits[NUMBER_ROOM];
+    char *first = digits + sizeof digits;
+    unsigned long long left =
+        value < 0 ? 0ULL - (unsigned long long)value : (unsigned long long)value;
+    do {
+        *--first = (char)('0' + left % 10);
+        left /= 10;
+    } while (left);
+    if (value < 0)
+        *--first = '-';
+    add(lines, first, (size_t)(digits + sizeof digits - first));
+}
+
+void mh_lines_put(mh_lines *lines, const char *key, long long value)
+{
+    add(lines, ",\"", 2);
+    add(lines, key, strlen(key));
+    add(lines, "\":", 2);
+    add_number(lines, value);
 }
 
 void mh_lines_begin(mh_lines *lines, const char *event, mh_reading began, mh_reading ended)
 {
-    mh_lines_add(lines, "{\"event\":\"%s\",\"t\":%" PRIu64 ",\"ns\":%" PRIu64 ",\"cpu\":%" PRIu64,
-                 event, began.now, ended.now - began.now, ended.cpu - began.cpu);
+    static const char head[] = "{\"event\":\"";
+    add(lines, head, sizeof head - 1);
+    add(lines, event, strlen(event));
+    add(lines, "\"", 1);
+    mh_lines_put(lines, "t", (long long)began.now);
+    mh_lines_put(lines, "ns", (long long)(ended.now - began.now));
+    mh_lines_put(lines, "cpu", (long long)(ended.cpu - began.cpu));
     if (began.delay >= 0 && ended.delay >= began.delay)
-        mh_lines_add(lines, ",\"delay\":%" PRId64, ended.delay - began.delay);
+        mh_lines_put(lines, "delay", ended.delay - began.delay);
+}
+
+void mh_lines_end(mh_lines *lines)
+{
+    add(lines, "}\n", 2);
+}
+
+void mh_lines_append(mh_lines *lines, const mh_lines *others)
+{
+    if (others->used)
+        add(lines, others->text, others->used);
 }
 
 PyObject *mh_lines_take(mh_lines *lines)
 {
+    if (lines->held && lines->forks != mh_forks())
+        lines->used = 0;
     PyObject *bytes = PyBytes_FromStringAndSize(lines->text, (Py_ssize_t)lines->used);
     lines->used = 0;
+    lines->held = 0;
     return bytes;
+}
+
+PyObject *mh_lines_take_due(mh_lines *lines, uint64_t now)
+{
+    if (now - lines->taken < HELD_NS && lines->used < HELD_BYTES) {
+        lines->held = 1;
+        lines->forks = mh_forks();
+        Py_RETURN_NONE;
+    }
+    lines->taken = now;
+    return mh_lines_take(lines);
 }
 
 void mh_lines_free(mh_lines *lines)

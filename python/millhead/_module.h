@@ -104,10 +104,8 @@ typedef struct mh_thread_clock {
 } mh_thread_clock;
 
 mh_reading mh_clock_read(mh_thread_clock *clock); /* of the calling thread */
-/* The same at less cost, soon after another reading. */
-mh_reading mh_clock_read_after(mh_thread_clock *clock, mh_reading before);
-void mh_clock_close(mh_thread_clock *clock); /* the next question opens it again */
-uint64_t mh_storage_bytes(void);             /* that this process has read from storage */
+void mh_clock_close(mh_thread_clock *clock);      /* the next question opens it again */
+uint64_t mh_storage_bytes(void);                  /* that this process has read from storage */
 uint64_t mh_thread_cpu_ns(void);
 
 /* --- _probe.c: functions of the module --- */
@@ -126,15 +124,23 @@ void mh_probe_pause(void);
 typedef struct mh_lines {
     char *text;
     size_t used, room;
+    uint64_t taken; /* when what was due was taken last */
+    int held;       /* whether lines were held back, in which process: mh_forks */
+    unsigned forks;
 } mh_lines;
 
-/* Appends as printf does. Without memory nothing is appended: events may be lost. */
-void mh_lines_add(mh_lines *lines, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Appends the head of an event from one moment to another: {"event":"wait","t":1,"ns":2,"cpu":1...
- */
+/* A line is begun, given its keys and ended. Without memory nothing is appended: events may be
+ * lost. The head of an event from one moment to another: {"event":"wait","t":1,"ns":2,"cpu":1... */
 void mh_lines_begin(mh_lines *lines, const char *event, mh_reading began, mh_reading ended);
+void mh_lines_put(mh_lines *lines, const char *key, long long value);
+void mh_lines_end(mh_lines *lines);
+void mh_lines_append(mh_lines *lines, const mh_lines *others); /* whole lines */
 /* All lines as bytes, which are then forgotten. */
 PyObject *mh_lines_take(mh_lines *lines);
+/* The same a few times a second, or when they are many; None: not yet. Writing is dear in a loop
+ * that comes to it once in some milliseconds and finds the caches cold. A forked child gets none of
+ * its parent's. */
+PyObject *mh_lines_take_due(mh_lines *lines, uint64_t now);
 void mh_lines_free(mh_lines *lines);
 
 /* --- _fetches.c --- */

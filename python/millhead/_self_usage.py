@@ -13,8 +13,10 @@ from typing import Any
 from millhead import _core
 from millhead._events import line
 
-#: How often to look, and how long walking memory may hold up the loop.
+#: How often to look at first, and how long walking memory may hold up the loop.
 PERIOD_NS, LONGEST_WALK_S = 1_000_000_000, 0.02
+#: After so many looks most of the time that looking may take: a long run needs no more of them.
+FIRST_LOOKS, LOOK_BUDGET = 10, 0.001
 #: Most of the time that walking memory may take: the kernel looks at every page to tell a share.
 MEMORY_BUDGET = 0.002
 
@@ -23,7 +25,7 @@ class SelfUsage:
     """What to write at the end of a step."""
 
     def __init__(self) -> None:
-        self._next = 0
+        self._next = self._looks = 0
         self._next_walk = 0.0
         #: By process: the share of memory and the resident memory at the last walk.
         self._memory: dict[tuple[int, int], tuple[int, int]] = {}
@@ -35,7 +37,6 @@ class SelfUsage:
         """Events, where they are due; mostly none."""
         if not self._on or (now := time.monotonic_ns()) < self._next:
             return ""
-        self._next = now + PERIOD_NS
         walk = now >= self._next_walk
         began = time.monotonic()
         core: Any = _core
@@ -50,6 +51,9 @@ class SelfUsage:
             self._next_walk = float("inf") if too_long else now + spent * 1e9 / MEMORY_BUDGET
         with contextlib.suppress(OSError):
             text += line("system", **core.system())
+        self._looks += 1
+        spent_ns = 0 if self._looks < FIRST_LOOKS else (time.monotonic() - began) * 1e9
+        self._next = now + max(PERIOD_NS, int(spent_ns / LOOK_BUDGET))
         return text
 
     def _usage(self, core: Any, pid: int, walk: bool) -> dict[str, Any]:

@@ -3,8 +3,6 @@
  */
 #include "_module.h"
 
-#include <inttypes.h>
-
 typedef struct steps_object {
     PyObject ob_base;
     long long loader, epoch;
@@ -21,7 +19,8 @@ typedef struct steps_object {
 
 static void add_place(steps_object *self)
 {
-    mh_lines_add(&self->lines, ",\"loader\":%lld,\"epoch\":%lld", self->loader, self->epoch);
+    mh_lines_put(&self->lines, "loader", self->loader);
+    mh_lines_put(&self->lines, "epoch", self->epoch);
 }
 
 static PyObject *steps_ready(PyObject *object, PyObject *unused)
@@ -32,7 +31,7 @@ static PyObject *steps_ready(PyObject *object, PyObject *unused)
     self->setup_ns = self->at.now - self->began.now;
     mh_lines_begin(&self->lines, "setup", self->began, self->at);
     add_place(self);
-    mh_lines_add(&self->lines, "}\n");
+    mh_lines_end(&self->lines);
     return mh_lines_take(&self->lines);
 }
 
@@ -42,15 +41,15 @@ static PyObject *steps_ask(PyObject *object, PyObject *training)
     long long train = PyLong_AsLongLong(training);
     if (train == -1 && PyErr_Occurred())
         return NULL;
-    mh_reading now = mh_clock_read_after(&self->clock, self->at);
+    mh_reading now = mh_clock_read(&self->clock);
     if (self->batch >= 0) {
         self->step_ns += now.now - self->at.now;
         mh_lines_begin(&self->lines, "step", self->at, now);
         add_place(self);
-        mh_lines_add(&self->lines, ",\"batch\":%lld", self->batch);
+        mh_lines_put(&self->lines, "batch", self->batch);
         if (train >= 0)
-            mh_lines_add(&self->lines, ",\"train\":%lld", train);
-        mh_lines_add(&self->lines, "}\n");
+            mh_lines_put(&self->lines, "train", train);
+        mh_lines_end(&self->lines);
     }
     self->at = now;
     Py_RETURN_NONE;
@@ -77,22 +76,23 @@ static PyObject *steps_got(PyObject *object, PyObject *arguments)
     long long bytes;
     if (!PyArg_ParseTuple(arguments, "LiLL:got", &samples, &worker, &nth, &bytes))
         return NULL;
-    mh_reading now = mh_clock_read_after(&self->clock, self->at);
+    mh_reading now = mh_clock_read(&self->clock);
     self->batch++;
     count_wait(self, now.now - self->at.now);
     mh_lines_begin(&self->lines, "wait", self->at, now);
     add_place(self);
-    mh_lines_add(&self->lines, ",\"batch\":%lld,\"worker\":%d,\"nth\":%lld", self->batch, worker,
-                 nth);
+    mh_lines_put(&self->lines, "batch", self->batch);
+    mh_lines_put(&self->lines, "worker", worker);
+    mh_lines_put(&self->lines, "nth", nth);
     if (samples >= 0) {
         self->samples += samples;
-        mh_lines_add(&self->lines, ",\"samples\":%lld", samples);
+        mh_lines_put(&self->lines, "samples", samples);
     }
     if (bytes >= 0)
-        mh_lines_add(&self->lines, ",\"bytes\":%lld", bytes);
-    mh_lines_add(&self->lines, "}\n");
+        mh_lines_put(&self->lines, "bytes", bytes);
+    mh_lines_end(&self->lines);
     self->at = now;
-    return mh_lines_take(&self->lines);
+    return mh_lines_take_due(&self->lines, now.now);
 }
 
 static PyObject *steps_rest(PyObject *object, PyObject *unused)
@@ -165,8 +165,8 @@ static PyMethodDef steps_methods[] = {
      "that "
      "were training, or -1."},
     {"got", steps_got, METH_VARARGS,
-     "got(samples, worker, nth, bytes): the batch is there: the lines of its wait and the step "
-     "before; -1: not known."},
+     "got(samples, worker, nth, bytes): the batch is there; -1: not known. Lines that are to be "
+     "written now, or None."},
     {"rest", steps_rest, METH_NOARGS, "Lines that are left."},
     {"totals", steps_totals, METH_NOARGS, "Sums, and quantiles of all waits but the first."},
     {"close", steps_close, METH_NOARGS, "Close the files of its clock."},

@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 import millhead
 from millhead import _core
 from millhead._events import Run
+from millhead._fetches import Fetches
 from millhead._self_usage import SelfUsage
 
 T = TypeVar("T")
@@ -197,6 +198,8 @@ class Epoch:
         self.number = watch.epochs
         self._steps = _core.Steps(watch.number, self.number, watch.meter, watch.first_ns is None)
         self._ended = False
+        #: Of a loop that makes its batches itself.
+        self.fetches: Fetches | None = None
         watch.epochs += 1
         watch.live.add(self)
         watch.recording.live.add(self)
@@ -210,19 +213,27 @@ class Epoch:
         watch = self.watch
         if watch.hooks is not None:
             watch.train_ns = max(watch.train_ns, watch.hooks.take())
-        if usage := watch.recording.usage.lines():
-            watch.log.write(usage)
         self._steps.ask(watch.train_ns)
 
     def got(self, samples: int, worker: int, nth: int, size: int = -1) -> None:
         """The batch is there; ``samples`` -1: nobody knows how many; nor its bytes."""
         watch = self.watch
-        watch.log.write(self._steps.got(samples, worker, nth, size))
+        if lines := self._steps.got(samples, worker, nth, size):
+            watch.log.write(lines)
+            if usage := watch.recording.usage.lines():
+                watch.log.write(usage)
         watch.train_ns = -1
         if watch.hooks is not None:
             watch.hooks.arm()
         if watch.first_ns is None:
             watch.first_ns = self._steps.totals()["first_ns"]
+
+    def flush(self) -> None:
+        """Write what was held back."""
+        if self.fetches is not None:
+            self.fetches.flush()
+        if lines := self._steps.rest():
+            self.watch.log.write(lines)
 
     def failed(self, error: BaseException, worker: int) -> None:
         """An exception came instead of a batch."""
@@ -230,7 +241,7 @@ class Epoch:
         with contextlib.suppress(Exception):  # an exception that cannot be shown
             # A worker's comes with its traceback: what it is and where stands at the end.
             what += ": " + "; ".join(str(error).strip().splitlines()[-2:])
-        self.watch.log.write(self._steps.rest())
+        self.flush()
         self.watch.log.event("error", what=what, worker=worker)
 
     def end(self, complete: bool) -> None:
@@ -240,7 +251,7 @@ class Epoch:
         self._ended = True
         watch, totals = self.watch, self._steps.totals()
         ns = (time.monotonic_ns() if complete else totals["last"]) - totals["began"]
-        watch.log.write(self._steps.rest())
+        self.flush()
         watch.log.event(
             "epoch",
             totals["began"],
@@ -368,6 +379,8 @@ class Watched(Generic[T]):
             raise millhead.Error(
                 "millhead: no reader of events in this build (watch): reinstall it"
             )
+        for epoch in self._watch.recording.live:
+            epoch.flush()
         found: dict[str, Any] = json.loads(diagnose(self._watch.recording.run.path))
         return found
 

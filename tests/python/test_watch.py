@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import gc
 import json
 import os
 import random
@@ -342,6 +344,34 @@ def test_a_loop_in_another_thread_is_watched_without_the_probe(tmp_path: Path) -
     ]
 
 
+def test_a_verdict_in_the_middle_knows_every_batch(tmp_path: Path) -> None:
+    """Lines are written ten times a second: those that wait for it count too."""
+    watched = millhead.watch(torch.utils.data.DataLoader(range(100), batch_size=2), run=tmp_path)
+    for number, _ in enumerate(watched, 1):
+        if number in (3, 20):
+            watched.verdict()
+            assert len(_events(tmp_path, "wait")) == len(_events(tmp_path, "fetch")) == number
+    assert len(_events(tmp_path, "wait")) == len(_events(tmp_path, "step")) == 50
+
+
+def test_a_forked_child_writes_nothing_of_its_parents(tmp_path: Path) -> None:
+    watched = millhead.watch(range(100), run=tmp_path)
+    iterator = iter(watched)
+    for _ in range(50):
+        next(iterator)
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            del iterator, watched
+            gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert len(list(iterator)) == 50
+    watched.close()
+    batches = [event["batch"] for event in _events(tmp_path, "wait")]
+    assert batches == list(range(100))
+
+
 def test_a_clock_is_the_callers_in_threads_and_forks() -> None:
     import threading
 
@@ -562,7 +592,9 @@ def test_a_process_that_nobody_samples_looks_at_itself(
     monkeypatch.setattr("millhead._self_usage.PERIOD_NS", 0)
     watched = millhead.watch(range(3), run=tmp_path)
     iterator = iter(watched)
-    assert [next(iterator) for _ in range(3)] == [0, 1, 2]
+    for number in range(3):
+        assert next(iterator) == number
+        time.sleep(0.11)  # lines are written ten times a second
     watched.close()
     found = [(event["pid"], event["role"], event["pss"]) for event in _events(tmp_path, "usage")]
     assert found == [

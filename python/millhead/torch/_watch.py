@@ -168,7 +168,7 @@ def _adopt(iterator: _BaseDataLoaderIter, epoch: Epoch) -> None:
     if native and isinstance(iterator, SingleIter):
         kind = WatchedSingle
         iterator._native = False  # sampler, dataset and collate in one go cannot be told apart
-        cast(Any, iterator)._fetches = Fetches(log, number, epoch.number, -1)
+        epoch.fetches = cast(Any, iterator)._fetches = Fetches(log, number, epoch.number, -1)
     elif native and isinstance(iterator, MultiIter):
         # A batch of several workers' samples is none's; a resumed epoch has dropped some already.
         resume = iterator._progress.resume
@@ -178,7 +178,8 @@ def _adopt(iterator: _BaseDataLoaderIter, epoch: Epoch) -> None:
     elif hasattr(iterator, "_process_data"):  # torch's or torchdata's
         kind = WatchedTorchMulti
     elif hasattr(iterator, "_dataset_fetcher"):
-        time_fetcher(iterator._dataset_fetcher, Fetches(log, number, epoch.number, -1))
+        epoch.fetches = Fetches(log, number, epoch.number, -1)
+        time_fetcher(iterator._dataset_fetcher, epoch.fetches)
     iterator.__class__ = _watched_class(type(iterator), kind)
     cast(Watched, iterator)._watch_begin(epoch)
 
