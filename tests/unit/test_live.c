@@ -76,22 +76,28 @@ static void loop_end(pid_t pid)
     assert_int_equal(child_code(pid), 128 + SIGKILL);
 }
 
-/* Times of all batches that were seen, after what must hold for each. */
+/* Times of all batches that were seen, after what must hold for each. Who looks may come too late
+ * for what a worker noted of a batch: the next one's is there by then. */
 static void expect_batches(const mh_facts *facts, uint64_t fetch, double *wait, double *step)
 {
+    size_t known = 0;
     *wait = *step = 0;
     assert_true(facts->batch_count >= 5);
     for (size_t at = 0; at < facts->batch_count; at++) {
         const mh_batch_cost *batch = &facts->batches[at];
+        *wait += (double)batch->wait;
+        *step += (double)batch->step;
+        if (batch->fetch == MH_NOT_MEASURED)
+            continue;
+        known++;
         assert_int_equal(batch->fetch, fetch);
         assert_int_equal(batch->collate, 3);
         assert_int_equal(batch->samples, 8);
         assert_int_equal(batch->worker, 0);
         assert_true(batch->fetch_cpu + batch->fetch_delay <= batch->fetch);
         assert_true(batch->step_cpu + batch->step_delay <= batch->step);
-        *wait += (double)batch->wait;
-        *step += (double)batch->step;
     }
+    assert_true(known >= 3);
 }
 
 static void expect_inside(const mh_facts *facts)
