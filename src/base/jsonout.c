@@ -220,6 +220,67 @@ void mh_jsonout_null(mh_jsonout *out)
     out_text(out, "null");
 }
 
+static void copy_text(mh_jsonout *out, const mh_json_token *token)
+{
+    char *text = mh_calloc(token->length + 1, 1);
+    if (!text) {
+        out->failed = MH_ERR_NOMEM;
+        return;
+    }
+    (void)mh_json_text(token, text, token->length + 1);
+    if (token->kind == MH_JSON_KEY)
+        mh_jsonout_key(out, text);
+    else
+        mh_jsonout_string(out, text);
+    mh_free(text);
+}
+
+static void copy_number(mh_jsonout *out, const mh_json_token *token)
+{
+    int64_t whole;
+    uint64_t natural;
+    double real = NAN;
+    if (mh_json_int64(token, &whole)) {
+        mh_jsonout_int(out, whole);
+    } else if (mh_json_uint64(token, &natural)) {
+        mh_jsonout_uint(out, natural);
+    } else {
+        (void)mh_json_double(token, &real);
+        mh_jsonout_double(out, real);
+    }
+}
+
+void mh_jsonout_copy(mh_jsonout *out, const mh_json_token *token)
+{
+    switch (token->kind) {
+    case MH_JSON_OBJECT:
+        mh_jsonout_object(out);
+        break;
+    case MH_JSON_OBJECT_END:
+        mh_jsonout_object_end(out);
+        break;
+    case MH_JSON_ARRAY:
+        mh_jsonout_array(out);
+        break;
+    case MH_JSON_ARRAY_END:
+        mh_jsonout_array_end(out);
+        break;
+    case MH_JSON_KEY:
+    case MH_JSON_STRING:
+        copy_text(out, token);
+        break;
+    case MH_JSON_NUMBER_VALUE:
+        copy_number(out, token);
+        break;
+    case MH_JSON_TRUE:
+    case MH_JSON_FALSE:
+        mh_jsonout_bool(out, token->kind == MH_JSON_TRUE);
+        break;
+    default:
+        mh_jsonout_null(out);
+    }
+}
+
 void mh_jsonout_newline(mh_jsonout *out)
 {
     if (out->comma)

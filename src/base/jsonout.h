@@ -38,6 +38,7 @@ void mh_jsonout_thousandths(mh_jsonout *out, uint64_t value); /* 1234567 as 1234
 void mh_jsonout_bool(mh_jsonout *out, bool value);
 void mh_jsonout_null(mh_jsonout *out);
 void mh_jsonout_token(mh_jsonout *out, const mh_json_token *token); /* a string as it was read */
+void mh_jsonout_copy(mh_jsonout *out, const mh_json_token *token);  /* whatever was read, again */
 void mh_jsonout_newline(mh_jsonout *out); /* between members, after their comma */
 
 /* Ends the text or passes the rest to the file. MH_ERR_NOMEM or MH_ERR_IO if anything failed. */

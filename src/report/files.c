@@ -47,73 +47,15 @@ static bool json_valid(const char *text, size_t size)
     return token.kind == MH_JSON_END && mh_json_only_blanks(text + json.at, size - json.at);
 }
 
-static void copy_text(mh_jsonout *out, const mh_json_token *token, bool key)
-{
-    char *text = mh_calloc(token->length + 1, 1);
-    if (!text) {
-        out->failed = MH_ERR_NOMEM;
-        return;
-    }
-    (void)mh_json_text(token, text, token->length + 1);
-    if (key)
-        mh_jsonout_key(out, text);
-    else
-        mh_jsonout_string(out, text);
-    mh_free(text);
-}
-
-static void copy_number(mh_jsonout *out, const mh_json_token *token)
-{
-    int64_t whole;
-    double real = NAN;
-    if (mh_json_int64(token, &whole)) {
-        mh_jsonout_int(out, whole);
-        return;
-    }
-    (void)mh_json_double(token, &real);
-    mh_jsonout_double(out, real);
-}
-
-static void copy_token(mh_jsonout *out, const mh_json_token *token)
-{
-    switch (token->kind) {
-    case MH_JSON_OBJECT:
-        mh_jsonout_object(out);
-        break;
-    case MH_JSON_OBJECT_END:
-        mh_jsonout_object_end(out);
-        break;
-    case MH_JSON_ARRAY:
-        mh_jsonout_array(out);
-        break;
-    case MH_JSON_ARRAY_END:
-        mh_jsonout_array_end(out);
-        break;
-    case MH_JSON_KEY:
-    case MH_JSON_STRING:
-        copy_text(out, token, token->kind == MH_JSON_KEY);
-        break;
-    case MH_JSON_NUMBER_VALUE:
-        copy_number(out, token);
-        break;
-    case MH_JSON_TRUE:
-    case MH_JSON_FALSE:
-        mh_jsonout_bool(out, token->kind == MH_JSON_TRUE);
-        break;
-    default:
-        mh_jsonout_null(out);
-    }
-}
-
 /* The value that `first` began, of text known to be valid. */
 static void copy_value(mh_jsonout *out, mh_json *json, const mh_json_token *first)
 {
     mh_json_token token = *first;
     unsigned outside =
         json->depth - (first->kind == MH_JSON_OBJECT || first->kind == MH_JSON_ARRAY);
-    copy_token(out, &token);
+    mh_jsonout_copy(out, &token);
     while (json->depth > outside && mh_json_next(json, &token) > MH_JSON_END)
-        copy_token(out, &token);
+        mh_jsonout_copy(out, &token);
 }
 
 void mh_page_copy(mh_jsonout *out, const char *text, size_t size)
