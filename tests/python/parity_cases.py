@@ -572,7 +572,8 @@ BATCH_TYPES: dict[str, Callable[[list[int]], Any]] = {
 
 
 class Buckets(Sampler[Any]):
-    """A batch sampler with batches of unequal sizes in a drawn order."""
+    """A batch sampler with batches of unequal sizes in a drawn order. It counts its batches by
+    drawing them, as many do: asked once too often, it changes what is drawn next."""
 
     def __init__(self, length: int, kind: str = "list", empty: bool = False) -> None:
         self.length = length
@@ -589,6 +590,9 @@ class Buckets(Sampler[Any]):
             if self.empty and number % 3 == 1:
                 yield []
             yield BATCH_TYPES[self.kind](batch)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class Sizes(Sized):

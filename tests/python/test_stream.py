@@ -16,7 +16,7 @@ import pytest
 import torch
 from compare import seed_everything
 from millhead.torch import DataLoader
-from parity_cases import Items
+from parity_cases import Buckets, Items
 from torch.utils.data import get_worker_info
 from torch.utils.data.datapipes.iter import IterableWrapper
 
@@ -409,6 +409,51 @@ def test_an_iterator_cannot_be_pickled() -> None:
 @pytest.mark.parametrize("batch_size", [None, 1, 4])
 def test_an_empty_dataset_gives_no_batch(workers: int, batch_size: int | None) -> None:
     assert list(DataLoader(Items("int", 0), batch_size=batch_size, num_workers=workers)) == []
+
+
+class Unready:
+    """A batch sampler that knows its length only once it was begun."""
+
+    def __iter__(self) -> Any:
+        self.batches = [[1, 2], [3]]
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_samplers_length_is_nobodys_business(workers: int) -> None:
+    loader = DataLoader(Items("int", 9), batch_sampler=Unready(), num_workers=workers)
+    assert [batch.tolist() for batch in loader] == [[1, 2], [3]]
+    streams = []
+    for cls in (torch.utils.data.DataLoader, DataLoader):
+        seed_everything(3)
+        loader = cls(Items("int", 9), batch_sampler=Buckets(9), num_workers=workers)
+        streams.append([[b.tolist() for _ in range(3) for b in loader], random.random()])
+    assert streams[0] == streams[1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_of_a_users_sampler_counts_once_its_length_was_asked_for(workers: int) -> None:
+    loader = DataLoader(Items("int", 9), batch_sampler=Buckets(9), num_workers=workers)
+    for _ in zip(range(len(loader)), loader, strict=False):
+        pass
+    assert loader.stats()["epoch"] == 1
+
+
+def test_a_dataset_that_cannot_tell_its_length_raises_when_torch_would() -> None:
+    class Mute(Where):
+        def __len__(self) -> int:
+            raise ValueError("not known yet")
+
+    for workers in (0, 1):
+        loader = DataLoader(Mute(), sampler=[0, 1], num_workers=workers)
+        assert len(list(loader)) == 2
+        assert loader.state_dict()["length"] is None
+    iterator = iter(DataLoader(Mute(), batch_size=2))
+    with pytest.raises(ValueError, match="not known yet"):
+        next(iterator)
 
 
 def test_more_workers_than_batches_end_cleanly() -> None:

@@ -191,7 +191,7 @@ class EpochLine:
         self.stats = stats
         self.progress = progress
         self.resumed_at = progress.consumed
-        self.total = progress.epoch_length(keeper.limit_batches)
+        self.limit, self.bookmark = keeper.limit_batches, keeper._bookmark
         stats.count_epochs()
         stats.count_loaded()
         stats.under_way.add(self)
@@ -207,7 +207,8 @@ class EpochLine:
     def end_if_complete(self) -> None:
         """End the epoch if its last batch was handed out."""
         consumed = self.progress.consumed + len(self.progress.ahead)
-        if self.total is not None and consumed >= self.total and consumed > self.resumed_at:
+        total = self.progress.epoch_length(self.limit, self.bookmark.told_length)
+        if total is not None and consumed >= total and consumed > self.resumed_at:
             self.end()
 
     def __del__(self) -> None:

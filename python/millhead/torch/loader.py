@@ -347,7 +347,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __len__(self) -> int:
         """Batches in an epoch."""
-        length = super().__len__()
+        length = self._bookmark.told_length = super().__len__()
         return length if self.limit_batches is None else min(length, self.limit_batches)
 
     def _check_on_error(self) -> None:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import WrapperDescriptorType
 from typing import Any
 
 import torch
@@ -251,8 +252,20 @@ def _length(thing: Any) -> int | None:
         return None
     try:
         return len(thing)
-    except (TypeError, NotImplementedError):
+    except Exception:  # noqa: BLE001 - the user's own code, and it need not be ready to tell
         return None
+
+
+def _counts_quietly(sampler: Any) -> bool:
+    """Whether asking for its length runs no code of the user's. Theirs may draw its batches to count
+    them, and torch's iterators never ask: the stream would not be torch's any more."""
+    count = getattr(type(sampler), "__len__", None)
+    if isinstance(count, WrapperDescriptorType):
+        return True  # of a list, a range, an array
+    module = getattr(count, "__module__", None) or ""
+    if module.partition(".")[0] not in ("torch", "millhead"):
+        return False
+    return not isinstance(sampler, BatchSampler) or _counts_quietly(sampler.sampler)
 
 
 def _count(value: Any) -> int:
@@ -383,7 +396,10 @@ class Progress:
         self._sampler_states: deque[Any] = deque()
         self.alone = loader.num_workers == 0
         self.workers = [WorkerProgress() for _ in range(max(loader.num_workers, 1))]
-        self.total = _length(self.index_sampler)
+        #: Batches of the epoch, where that can be known beforehand.
+        self.total: int | None = None
+        if (keeper.snapshot_every_n_steps or 1) > 1 or _counts_quietly(self.index_sampler):
+            self.total = _length(self.index_sampler)
         if loader.in_order and loader.num_workers and (self.iterable or self.total is not None):
             self.every = max(keeper.snapshot_every_n_steps or 1, 1)
         else:
@@ -392,14 +408,16 @@ class Progress:
             self._adopt(resume)
         self.mark: Mark | None = self.make_mark() if self.every > 1 else None
 
-    def epoch_length(self, limit: int | None) -> int | None:
+    def epoch_length(self, limit: int | None, told: int | None) -> int | None:
         """Batches of the epoch, where that is known before its end: not of a stream without a
-        limit, nor where the sampler itself goes on, since it then gives what is left."""
+        limit, nor where the sampler itself goes on, since it then gives what is left. What the user
+        was ``told`` by ``len(loader)`` counts where we may not ask."""
         if self.resume is not None and self.hooked is not None:
             return None
-        if self.total is None or limit is None:
-            return limit if self.total is None else self.total
-        return min(self.total, limit)
+        total = told if self.total is None and not self.iterable else self.total
+        if total is None or limit is None:
+            return limit if total is None else total
+        return min(total, limit)
 
     def install(self, keeper: Any) -> Progress:
         """Be the one that the loader's state is made from."""
@@ -614,6 +632,8 @@ class Bookmark:
         #: What was loaded, until an iterator goes on from it.
         self.resume: Position | None = None
         self._loaded: dict[str, Any] | None = None
+        #: What ``len(loader)`` was last, ``limit_batches`` apart.
+        self.told_length: int | None = None
 
     def state(self, loader: Any, keeper: Any) -> dict[str, Any]:
         """``state_dict()``."""
