@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -227,10 +228,26 @@ def _discard(note: str) -> None:
     Path(note).parent.rmdir()
 
 
-def left_in_memory(before: set[str]) -> set[str]:
-    """New files in /dev/shm, but for those of processes that run: others' own."""
-    made_by = {name: re.match(r"torch_(\d+)_", name) for name in procs.shared_files() - before}
-    return {name for name, pid in made_by.items() if not pid or not procs.is_running(int(pid[1]))}
+def _prefix(note: str) -> str:
+    """How the names of a scene's semaphores begin."""
+    return f"kill-{Path(note).parent.name}"
+
+
+def _sign_semaphores(note: str) -> None:
+    """Let multiprocessing's semaphores of this process and its children tell whose they are."""
+    multiprocessing.current_process()._config["semprefix"] = f"/{_prefix(note)}"  # type: ignore[attr-defined]
+
+
+def left_in_memory(before: set[str], note: str) -> set[str]:
+    """New files in /dev/shm, but for other programs' semaphores and the files of processes that
+    run."""
+    left = set()
+    for name in procs.shared_files() - before:
+        made_by = re.match(r"torch_(\d+)_", name)
+        theirs = name.startswith("sem.") and not name.startswith(f"sem.{_prefix(note)}")
+        if not theirs and not (made_by and procs.is_running(int(made_by[1]))):
+            left.add(name)
+    return left
 
 
 def kill_in_scene(start: str, number: int, victim: str) -> dict[str, Any]:
@@ -252,9 +269,9 @@ def kill_in_scene(start: str, number: int, victim: str) -> dict[str, Any]:
             raise SystemExit(f"the scene ended with status {scene.returncode}")
         report: dict[str, Any] = json.loads(scene.stdout.splitlines()[-1])
         procs.wait_until(lambda: not procs.marked(mark))
-        procs.wait_until(lambda: not left_in_memory(shared), 2)
+        procs.wait_until(lambda: not left_in_memory(shared, note), 2)
         report["orphans"] += len(procs.marked(mark))
-        report["shm_left"] = len(left_in_memory(shared))
+        report["shm_left"] = len(left_in_memory(shared, note))
         return report
     finally:
         procs.end_marked(mark)
@@ -318,6 +335,8 @@ def main() -> int:
     start = options.start or ("template" if victim == "template" else "fork")
     if victim == "template" and start == "fork":
         parser.error("a fork has no template")
+    if options.note:
+        _sign_semaphores(options.note)
     if options.trainer:
         trainer_scene(start, options.note)
         return 0
