@@ -345,3 +345,43 @@ def test_what_replaces_os_fork_sees_every_worker(monkeypatch: pytest.MonkeyPatch
     assert not chain.can_chain()
     assert [int(batch) for batch in _loader(Plain(9))] == list(range(9))
     assert len(forks) == 3
+
+
+# ---- where somebody else waits for them ----------------------------------------------------------
+
+REAPED = """
+import os, signal, sys
+from millhead.torch import DataLoader
+
+def reap(*_):
+    try:
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+    except ChildProcessError:
+        pass
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN if sys.argv[1] == "ignored" else reap)
+assert len(list(DataLoader(range(12), num_workers=3, multiprocessing_context="fork"))) == 12
+iterator = iter(DataLoader(range(10**9), num_workers=2, multiprocessing_context="fork"))
+os.kill(iterator._workers[1].pid, signal.SIGKILL)
+try:
+    for _ in iterator:
+        pass
+except RuntimeError as error:
+    print(error)
+assert not any(worker.is_alive() for worker in iterator._workers)
+"""
+
+
+@pytest.mark.parametrize("how", ["ignored", "handled"])
+def test_workers_that_somebody_else_waits_for_are_missed_and_the_program_ends(how: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", REAPED, how],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=True,
+    )
+    assert "exited unexpectedly: ended, nobody knows how" in done.stdout
+    assert "SIGCHLD" in done.stdout
+    assert "(pid 0)" not in done.stdout

@@ -27,6 +27,9 @@ _LOOK_S = 0.0005
 #: How a kernel or a sandbox says that it knows no CLONE_PARENT.
 _UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
 
+#: The exit status, for multiprocessing, of a process whose own went to somebody else.
+UNKNOWN_STATUS = 255
+
 #: Whether workers that another forked are this process's own; None: not tried yet.
 _works: bool | None = None
 
@@ -90,6 +93,7 @@ class Link(popen_fork.Popen):
 
     def __init__(self, chain: _core.Chain, number: int, previous: Link | None) -> None:
         self.returncode: int | None = None
+        self.lost = False  # whether nobody will know its exit status
         self.finalizer = None
         self.chain = chain
         self._number = number
@@ -146,18 +150,27 @@ class Link(popen_fork.Popen):
             state = self.state()
             if state < 0:
                 self.returncode = 0 if state == -errno.ECANCELED else 1
-            elif state > 0:
-                super().poll(flag)
+            elif state > 0 and super().poll(flag) is None and self._was_waited_for():
+                self.lost, self.returncode = True, UNKNOWN_STATUS
         return self.returncode
+
+    def _was_waited_for(self) -> bool:
+        """Whether it has ended and its status went to somebody else: to a handler of the user's that
+        waits for any child, or to nobody where SIGCHLD is ignored."""
+        if not self.ended():
+            return False
+        try:
+            os.waitid(os.P_PID, self.state(), os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True
+        return False
 
     def wait(self, timeout: float | None = None) -> int | None:
         """The exit status; None when the time is over before."""
         deadline = time.monotonic() + (1e9 if timeout is None else timeout)
         while self.poll() is None and (left := deadline - time.monotonic()) > 0:
-            if self.state() == 0:
+            if self.state() == 0 or self.fileno() < 0:
                 time.sleep(min(left, _LOOK_S))
-            elif self.fileno() < 0:
-                break  # somebody else waited for it
             else:
                 ask = select.poll()
                 ask.register(self.fileno(), select.POLLIN)
@@ -199,6 +212,12 @@ class ChainWorker(ChildWorker):
     def pid(self) -> int | None:
         """Process id; waits until there is one. None: there never will be."""
         return self._link.pid
+
+    @property
+    def exitcode(self) -> int | None:
+        """None while it runs, and where its status went to somebody else."""
+        code = super().exitcode
+        return None if self._link.lost else code
 
     @property
     def sentinel(self) -> int:

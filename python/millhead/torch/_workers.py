@@ -191,7 +191,8 @@ class ChildWorker(Worker):
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
-        return not self._closed and bool(self._process.is_alive())
+        # multiprocessing takes a process that somebody else waited for to be alive for ever.
+        return not self._closed and bool(self._process.is_alive()) and not self.ended()
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the process to end."""
@@ -200,7 +201,7 @@ class ChildWorker(Worker):
 
     def send_signal(self, number: int) -> None:
         """Send the process a signal; nothing once it has ended."""
-        if self.is_alive():  # not waited for, so the number is its own - unless the user waited
+        if self.is_alive():  # not waited for, so the number is its own
             pid = self.pid
             with contextlib.suppress(ProcessLookupError):
                 if pid is not None:
@@ -242,7 +243,7 @@ def _join(workers: Sequence[Worker], patience: float) -> None:
 def describe_exit(exitcode: int | None) -> str:
     """How a process ended, in words."""
     if exitcode is None:
-        return "ended, nobody knows how: what started it is gone"
+        return "ended, nobody knows how: what started it is gone, or something else waited for it"
     if exitcode >= 0:
         return f"exited with status {exitcode}"
     try:
@@ -265,7 +266,10 @@ def hint_for_exit(exitcode: int | None) -> str:
             "under faulthandler to see where"
         )
     if exitcode is None:
-        return "look at dmesg and the memory limit of the container"
+        return (
+            "look at dmesg, the memory limit of the container, and for what ignores or handles "
+            "SIGCHLD in this program"
+        )
     if exitcode >= 0:
         return (
             "look for the worker's own last words on stderr, and for sys.exit or os._exit in the "

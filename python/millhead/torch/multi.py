@@ -598,7 +598,9 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
     def _doing(self, worker: int) -> str:
         """What a worker is or was doing, in words."""
         view = self._channel.view(worker)
-        text = f"worker {worker} (pid {view['pid']})"
+        handle = self._workers[worker]
+        pid = view["pid"] or (handle.pid if handle.begun() else "none yet")
+        text = f"worker {worker} (pid {pid})"
         index, offset = view["index"], view["offset"]
         if index is None:
             return f"{text}, {view['state']}"
