@@ -373,3 +373,15 @@ def test_a_numpy_array_of_indices_reaches_getitem_unchanged() -> None:
 
     list(DataLoader(Recording(), sampler=[np.int32(3), True, "key"], batch_size=3))
     assert seen == [np.int32, bool, str]
+
+
+def _whether_shared(samples: list[Any]) -> list[bool]:
+    return [default_collate(samples).is_shared()]
+
+
+def test_a_collate_function_that_uses_torchs_needs_no_shared_files() -> None:
+    shared = {}
+    for cls in (torch.utils.data.DataLoader, DataLoader):
+        loader = cls(Items("tensor", 4), num_workers=1, collate_fn=_whether_shared)
+        shared[cls.__module__.partition(".")[0]] = list(loader)
+    assert shared == {"torch": [[True]] * 4, "millhead": [[False]] * 4}

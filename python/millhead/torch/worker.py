@@ -379,6 +379,16 @@ def _dump_stack_on_request(to: int) -> None:
             pass  # stderr is no file here: there is nowhere to dump to
 
 
+def _new_storage(cls: Any, size: int, *, device: Any = "cpu") -> Any:
+    return cls(size, device=device)
+
+
+def _leave_shared_memory_alone() -> None:
+    """Torch's default_collate, in a worker, stacks into a file of /dev/shm, for torch's queues. Ours
+    need none, and a container's may be too small for a batch."""
+    torch.UntypedStorage._new_shared = classmethod(_new_storage)  # type: ignore[assignment,method-assign]
+
+
 def run(plan: WorkerPlan, job: Job) -> None:
     """A worker process's whole life."""
     gc.freeze()  # what came by the fork is shared: the collector must not touch, and so copy, it
@@ -391,6 +401,7 @@ def run(plan: WorkerPlan, job: Job) -> None:
         # Torch's, so that a SIGTERM handler of the trainer's does not run in its workers.
         signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]
         _dump_stack_on_request(plan.descriptors[5].fd)
+        _leave_shared_memory_alone()
         worker = plan.role(plan, job)
         if not worker.station.stopped():  # next(iter(loader)) is over before most workers begin
             worker.run()
