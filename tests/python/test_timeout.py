@@ -382,3 +382,19 @@ def test_out_of_order_no_worker_is_left_waiting_for_a_slow_consumer() -> None:
     assert len(seen) == 120
     middle = seen[20:100]  # while both have work
     assert min(middle.count(0), middle.count(1)) >= 10
+
+
+class Leisurely:
+    """Every sample is waited for."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.25)
+        return index
+
+
+def test_an_infinite_timeout_waits() -> None:
+    loader = DataLoader(Leisurely(), batch_size=1, num_workers=1, timeout=float("inf"))
+    assert [int(batch) for batch in loader] == [0, 1, 2]

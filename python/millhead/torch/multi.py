@@ -548,7 +548,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
 
     def _slice(self) -> int:
         """How long to wait before looking up, in nanoseconds; a short timeout= shortens it."""
-        return min(SLICE_NS, int(self._timeout * 1e9)) if self._timeout > 0 else SLICE_NS
+        return int(min(SLICE_NS, self._timeout * 1e9)) if self._timeout > 0 else SLICE_NS
 
     def _dead(self) -> list[int]:
         return [number for number, worker in enumerate(self._workers) if worker.ended()]
