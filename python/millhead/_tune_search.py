@@ -2,7 +2,8 @@
 
 It measures the loader without workers, lets the replay of that run predict what every number of workers
 would give, measures the best of them and then its neighbours, up and down, until another step gains
-less than noise. Prefetch, dispatch, order and threads follow where the verdict or the replay names them.
+less than noise. Where the prediction fails because workers slow each other down, it halves its way to the
+best number instead. Prefetch, dispatch, order and threads follow where the verdict or the replay names them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ MOST_REPEATS, CONFIRM = 3, 0.25
 BELIEVED = 0.5
 #: A neighbour that is predicted to be slower than this is not tried.
 HOPELESS = 0.9
+#: A number of workers that falls short of its prediction by this share is crowded.
+CROWDED = 0.2
 #: What a worker may take, until one was measured.
 SUPPOSED_WORKER = 100 << 20
 
@@ -61,6 +64,8 @@ class Search:
         self.tried: dict[Setting, list[Trial]] = {}
         #: Settings that did not work or did not fit, and why.
         self.refused: dict[Setting, str] = {}
+        #: Whether the replay has held so far; where it has not, it is no reason to repeat runs.
+        self.predictable = True
 
     def run(self) -> None:
         """Search to the end. Whatever ends it sooner, `best` and `tried` are good."""
@@ -188,7 +193,8 @@ class Search:
     def _is_surprise(self, costly: Setting, cheap: Setting) -> bool:
         """Whether single runs say something else than the replay: one of them may be chance."""
         repeated = min(len(self.tried[one]) for one in (costly, cheap)) > 1
-        if repeated or costly.batch_size != cheap.batch_size:  # which the replay knows nothing of
+        other_size = costly.batch_size != cheap.batch_size  # which the replay knows nothing of
+        if repeated or other_size or not self.predictable:
             return False
         now, then = self.measurer.predict(cheap, [cheap, costly])
         expected = then / now - 1
@@ -199,14 +205,14 @@ class Search:
 
     def _climb(self, current: Setting) -> Setting:
         """From a measured setting to the number of workers that is best for it."""
-        if not self.saturated(current):
-            goal = self._jump(current)
-            if goal == current or self.rate(goal) > self.rate(current):
-                goal = self._up(goal)
-            else:
-                goal = self._retreat(goal, current)
-            current = goal
-        return self._down(current)
+        if self.saturated(current):
+            return self._down(current)
+        goal = self._jump(current)
+        if goal == current:
+            return self._down(self._up(goal))
+        if self.rate(goal) <= self.rate(current) or self._is_crowded(goal, current):
+            return self._around(goal, current)
+        return self._down(self._up(goal))
 
     def _jump(self, current: Setting) -> Setting:
         """To what is predicted to be the best number of workers."""
@@ -223,16 +229,6 @@ class Search:
         while goal != current and not self._try(goal):
             lower = [step for step in steps if step.workers < goal.workers]
             goal = lower[-1] if lower else current
-        return goal
-
-    def _retreat(self, goal: Setting, start: Setting) -> Setting:
-        """The prediction was wrong: half as many workers, until they are faster than the start."""
-        while goal.workers > start.workers + 1 and self.rate(goal) <= self.rate(start):
-            halfway = (goal.workers + start.workers) // 2
-            lower = replace(goal, workers=max(s for s in self.limits.ladder() if s <= halfway))
-            if lower.workers <= start.workers or not self._try(lower):
-                break
-            goal = lower
         return goal
 
     def _up(self, current: Setting) -> Setting:
@@ -260,6 +256,75 @@ class Search:
     def _is_hopeless(self, other: Setting, current: Setting) -> bool:
         now, then = self.measurer.predict(current, [current, other])
         return then < HOPELESS * now
+
+    # ---- workers that are in each other's way ----------------------------------------------------
+
+    def _bound(self, other: Setting, start: Setting) -> float:
+        """More it cannot give: its workers at the costs of the start, where none was in the way of
+        another, and at those of fewer workers, who were less in each other's way."""
+        now, then = self.measurer.predict(start, [start, other])
+        bound = self.rate(start) * then / now
+        for fewer in self.tried:
+            alike = fewer == replace(other, workers=fewer.workers)
+            if alike and start.workers < fewer.workers < other.workers:
+                bound = min(bound, self.rate(fewer) * other.workers / fewer.workers)
+        return bound
+
+    def _is_crowded(self, setting: Setting, start: Setting) -> bool:
+        """Whether something is shared that has not enough for all, as a disk that seeks or a server
+        that limits its clients."""
+        return self.rate(setting) < (1 - CROWDED) * self._bound(setting, start)
+
+    def _around(self, goal: Setting, start: Setting) -> Setting:
+        """The best number of workers where the replay cannot tell it. Below it they are too few, above
+        it they slow each other down: from both ends, then by halves. What matters here is more than
+        noise, so nothing is repeated."""
+        self.predictable = False
+        best = self._doubled(goal) if self.rate(goal) > self.rate(start) else goal
+        steps = [one for one in self.limits.ladder() if one > start.workers]
+        ladder = [replace(goal, workers=step) for step in steps]
+        near = next((one for one in ladder if self._may_do(one, best, start)), None)
+        while near is not None and self._try(near):
+            best = self._better(near, best)
+            near = self._below(best, ladder, start) or self._above(best, ladder, start)
+        return self._better(best, start)
+
+    def _may_do(self, fewer: Setting, best: Setting, start: Setting) -> bool:
+        return self._bound(fewer, start) >= HOPELESS * self.rate(best)
+
+    def _better(self, one: Setting, other: Setting) -> Setting:
+        cheap, costly = sorted((one, other), key=lambda setting: setting.cost)
+        return costly if self.gap(costly, cheap) > WORTH else cheap
+
+    def _doubled(self, current: Setting) -> Setting:
+        """Twice as many, and again, while that gains: single steps would drown in noise."""
+        while current.workers < self.limits.most_workers and not self.saturated(current):
+            more = replace(current, workers=min(2 * current.workers, self.limits.most_workers))
+            if not self._try(more) or self._better(more, current) == current:
+                break
+            current = more
+        return current
+
+    def _below(self, best: Setting, steps: list[Setting], start: Setting) -> Setting | None:
+        """Halfway down to the next that was measured, if so few may do."""
+        gap: list[Setting] = []
+        for step in reversed([one for one in steps if one.workers < best.workers]):
+            if step in self.tried or step in self.refused:
+                break
+            if self._may_do(step, best, start):
+                gap.append(step)
+        return gap[len(gap) // 2] if gap else None
+
+    def _above(self, best: Setting, steps: list[Setting], start: Setting) -> Setting | None:
+        """Halfway up to the next that was measured, if the best are not in each other's way yet."""
+        if self.saturated(best) or self._is_crowded(best, start):
+            return None
+        gap: list[Setting] = []
+        for step in [one for one in steps if one.workers > best.workers]:
+            if step in self.tried or step in self.refused:
+                break
+            gap.append(step)
+        return gap[len(gap) // 2] if gap else None
 
     # ---- the rest --------------------------------------------------------------------------------
 
@@ -349,6 +414,14 @@ class Search:
             return f"{nearest.workers} workers cannot be had: {self.refused[nearest]}"
         if best.workers == self.limits.most_workers:
             return f"the limit of {best.workers} workers is reached (training waits {share:.0%})"
+        crowded = [one for one in self.tried if one.workers > best.workers > 0]
+        if not self.predictable and crowded:
+            worst = min(crowded, key=self.rate)
+            if self.gap(worst, best) < -max(WORTH, self.bar(worst, best)):
+                return (
+                    f"more workers are in each other's way: {worst.name} gives "
+                    f"{self.gap(worst, best):+.0%} ±{self.bar(worst, best):.0%}"
+                )
         if best.workers == 0:
             return "workers do not help here: none is faster beyond noise" + self._next_best(best)
         return (

@@ -44,6 +44,8 @@ class Plant:
     worker_bytes: int = 10**7
     #: What the replay believes of handing over, seen from a run without workers.
     believed_transfer: float = 0.0
+    #: By how much so many workers at once make each other wait.
+    shared: Callable[[int], float] = lambda workers: 1.0
     fails_from: int = 10**6
     seed: int = 0
     order: list[Setting] = field(default_factory=list)
@@ -51,15 +53,18 @@ class Plant:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
 
-    def seconds(self, setting: Setting, transfer: float) -> float:
-        """Of a batch."""
-        load = (self.cpu + self.blocked) * setting.batch_size / 32
+    def seconds(self, setting: Setting, transfer: float, at_once: int | None = None) -> float:
+        """Of a batch, at the costs of so many workers at once (None: its own)."""
+        blocked = self.blocked * self.shared(
+            max(setting.workers if at_once is None else at_once, 1)
+        )
+        load = (self.cpu + blocked) * setting.batch_size / 32
         if setting.workers == 0:
             return load + self.step + self.tail
-        at_once = self.cpu * setting.batch_size / 32 / min(setting.workers, self.cpus)
+        computing = self.cpu * setting.batch_size / 32 / min(setting.workers, self.cpus)
         covered = setting.dispatch == "sample" or not setting.in_order or setting.prefetch >= 8
         tail = 0.0 if covered else self.tail
-        return max(self.step, load / setting.workers, at_once, transfer * setting.workers) + tail
+        return max(self.step, load / setting.workers, computing, transfer * setting.workers) + tail
 
     def rate(self, setting: Setting) -> float:
         """Samples a second, as it is."""
@@ -78,7 +83,7 @@ class Plant:
     def predict(self, measured: Setting, others: list[Setting]) -> list[float]:
         """Without noise; handing over shows only in runs with workers."""
         transfer = self.transfer if measured.workers else self.believed_transfer
-        return [one.batch_size / self.seconds(one, transfer) for one in others]
+        return [one.batch_size / self.seconds(one, transfer, measured.workers) for one in others]
 
 
 def _search(plant: Plant, most: int = 16, **limits: Any) -> Search:
@@ -107,6 +112,15 @@ PLANTS: dict[str, Callable[[], Plant]] = {
     "tail": lambda: Plant(blocked=0.02, tail=0.02, step=0.01, cause="tail-bound"),
     "in memory": lambda: Plant(cpu=0.0003, transfer=0.002, step=0.0, cause="python-bound"),
     "handing over is dear": lambda: Plant(cpu=0.01, transfer=0.004, step=0.001),
+    "a disk that serves one": lambda: Plant(blocked=0.016, step=0.005, shared=float),
+    "a server that limits": lambda: Plant(blocked=0.06, shared=lambda workers: max(1, workers / 4)),
+    "queues": lambda: Plant(blocked=0.06, shared=lambda workers: 1 + (workers - 1) / 4),
+    "a disk that seeks": lambda: Plant(
+        blocked=0.06, step=0.005, shared=lambda workers: max(1, workers / 3) ** 2
+    ),
+    "a disk that seeks far": lambda: Plant(
+        blocked=0.06, step=0.005, shared=lambda workers: max(1, workers / 2) ** 3
+    ),
     "nothing to load": lambda: Plant(step=0.01, cause="device-bound"),
 }
 
@@ -122,7 +136,9 @@ def test_it_comes_near_the_best_of_all_in_few_trials(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("name", ["latency", "python", "tail", "in memory"])
+@pytest.mark.parametrize(
+    "name", ["latency", "python", "tail", "in memory", "queues", "a disk that seeks"]
+)
 def test_a_little_noise_does_not_lead_it_astray(name: str, seed: int) -> None:
     plant = PLANTS[name]()
     plant.noise, plant.random = 0.02, random.Random(seed)
@@ -154,6 +170,16 @@ def test_it_goes_down_from_a_prediction_that_was_too_high() -> None:
     search = _search(plant)
     tried = [setting.workers for setting in plant.order]
     assert search.best().workers < max(tried)
+
+
+def test_workers_that_slow_each_other_down_are_told() -> None:
+    search = _search(PLANTS["a disk that seeks"]())
+    assert search.best().workers in (3, 4)
+    assert search.why_stopped().startswith("more workers are in each other's way: ")
+
+
+def test_fewer_workers_serve_where_a_disk_serves_one() -> None:
+    assert _search(PLANTS["a disk that serves one"]()).best().workers in (1, 2)
 
 
 def test_diminishing_returns_are_told_with_their_numbers() -> None:
