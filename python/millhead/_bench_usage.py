@@ -8,9 +8,9 @@ from typing import Any
 
 
 def usage_of(events: Path) -> dict[str, float | None]:
-    """The most memory that its processes shared out (PSS), and the machine's rates meanwhile; null
-    where a run was too short to be sampled."""
-    most, now = 0, 0
+    """The most memory that its processes shared out (PSS), how much of that was the workers', and the
+    machine's rates meanwhile; null where a run was too short to be sampled."""
+    most, now, main, workers = 0, 0, 0, 0
     system: list[dict[str, Any]] = []
     for line in events.read_text().splitlines():
         if '"usage"' not in line and '"system"' not in line:
@@ -20,10 +20,13 @@ def usage_of(events: Path) -> dict[str, float | None]:
             system.append(event)
         elif event["event"] == "usage":
             # The main process comes first in every look at all of them.
-            now = event.get("pss", 0) + (now if event["role"] != "main" else 0)
-            most = max(most, now)
+            size = event.get("pss", 0)
+            now, main = (size, size) if event["role"] == "main" else (now + size, main)
+            if now > most:
+                most, workers = now, now - main
     return {
         "pss_mb": most / 1e6 if most else None,
+        "workers_pss_mb": workers / 1e6 if most else None,
         "disk_mb_per_s": _rate(system, "disk_read"),
         "net_mb_per_s": _rate(system, "net_read"),
     }

@@ -157,15 +157,21 @@ class Search:
         return True
 
     def _memory_of(self, setting: Setting) -> float:
-        """What it may take, at the most that workers took so far."""
-        if not self.tried or setting.workers == 0:
+        """What it may take, at the most that workers took so far. What the loop's process takes by
+        itself is seen best where workers load: without them it holds what they would."""
+        with_workers = [
+            (other, trial)
+            for other, trials in self.tried.items()
+            for trial in trials
+            if other.workers
+        ]
+        if not with_workers or setting.workers == 0:
             return 0.0
-        alone = min(trial.memory for trials in self.tried.values() for trial in trials)
-        each = 0.0
-        for other, trials in self.tried.items():
-            if other.workers:
-                more = max(trial.memory for trial in trials) - alone
-                each = max(each, more / other.workers * max(1.0, setting.prefetch / other.prefetch))
+        alone = min(trial.memory - trial.workers_memory for _, trial in with_workers)
+        each = max(
+            (trial.memory - alone) / other.workers * max(1.0, setting.prefetch / other.prefetch)
+            for other, trial in with_workers
+        )
         return alone + each * setting.workers
 
     def _again(self, setting: Setting) -> bool:
@@ -259,21 +265,15 @@ class Search:
 
     # ---- workers that are in each other's way ----------------------------------------------------
 
-    def _bound(self, other: Setting, start: Setting) -> float:
-        """More it cannot give: its workers at the costs of the start, where none was in the way of
-        another, and at those of fewer workers, who were less in each other's way."""
+    def _alone(self, other: Setting, start: Setting) -> float:
+        """What it would give if its workers were not in each other's way, as none was at the start."""
         now, then = self.measurer.predict(start, [start, other])
-        bound = self.rate(start) * then / now
-        for fewer in self.tried:
-            alike = fewer == replace(other, workers=fewer.workers)
-            if alike and start.workers < fewer.workers < other.workers:
-                bound = min(bound, self.rate(fewer) * other.workers / fewer.workers)
-        return bound
+        return self.rate(start) * then / now
 
     def _is_crowded(self, setting: Setting, start: Setting) -> bool:
         """Whether something is shared that has not enough for all, as a disk that seeks or a server
         that limits its clients."""
-        return self.rate(setting) < (1 - CROWDED) * self._bound(setting, start)
+        return self.rate(setting) < (1 - CROWDED) * self._alone(setting, start)
 
     def _around(self, goal: Setting, start: Setting) -> Setting:
         """The best number of workers where the replay cannot tell it. Below it they are too few, above
@@ -290,7 +290,14 @@ class Search:
         return self._better(best, start)
 
     def _may_do(self, fewer: Setting, best: Setting, start: Setting) -> bool:
-        return self._bound(fewer, start) >= HOPELESS * self.rate(best)
+        """Whether so few could be as fast: if none was in the way of another, and if each got no less
+        done than with fewer still."""
+        bound = self._alone(fewer, start)
+        for other in self.tried:
+            alike = other == replace(fewer, workers=other.workers)
+            if alike and start.workers < other.workers < fewer.workers:
+                bound = min(bound, self.rate(other) * fewer.workers / other.workers)
+        return bound >= HOPELESS * self.rate(best)
 
     def _better(self, one: Setting, other: Setting) -> Setting:
         cheap, costly = sorted((one, other), key=lambda setting: setting.cost)
@@ -306,9 +313,11 @@ class Search:
         return current
 
     def _below(self, best: Setting, steps: list[Setting], start: Setting) -> Setting | None:
-        """Halfway down to the next that was measured, if so few may do."""
+        """Halfway down to the next that was measured, if so few may do, and that does not already."""
         gap: list[Setting] = []
         for step in reversed([one for one in steps if one.workers < best.workers]):
+            if step in self.tried and self.gap(best, step) < WORTH:
+                return None
             if step in self.tried or step in self.refused:
                 break
             if self._may_do(step, best, start):

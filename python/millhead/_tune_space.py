@@ -98,3 +98,5 @@ class Trial:
     memory: int
     #: The verdict's; None where there is none.
     cause: str | None = None
+    #: How much of the memory was the workers'.
+    workers_memory: int = 0

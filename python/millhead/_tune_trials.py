@@ -132,6 +132,7 @@ class Trials:
         return Trial(
             rate=result["samples"] / max(seconds, 1e-9),
             wait_share=min(1.0, max(0.0, waited / max(seconds, 1e-9))),
-            memory=int(result["pss_mb"] * 1e6),
+            memory=int((result["pss_mb"] or 0) * 1e6),
+            workers_memory=int((result["workers_pss_mb"] or 0) * 1e6),
             cause=cause_of(outcome.directory),
         )

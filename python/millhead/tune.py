@@ -205,7 +205,8 @@ def _show(options: argparse.Namespace, report: dict[str, Any], code: int) -> int
     else:
         print(_tune_show.table(report, wants_colour()))
         print(f"\nstopped because: {report['stopped_because']}")
-        print(f"{len(report['tried'])} settings in {report['seconds']:.0f} s\n")
+        count = len(report["tried"])
+        print(f"{count} setting{'s' if count > 1 else ''} in {report['seconds']:.0f} s\n")
         print(_tune_show.as_yaml(report), end="")
         if options.output is not None:
             print(f"\nwritten to {options.output}")

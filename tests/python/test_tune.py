@@ -42,6 +42,8 @@ class Plant:
     tail: float = 0.0
     noise: float = 0.0
     worker_bytes: int = 10**7
+    #: What whoever loads keeps, the loop itself if there are no workers.
+    kept_bytes: int = 0
     #: What the replay believes of handing over, seen from a run without workers.
     believed_transfer: float = 0.0
     #: By how much so many workers at once make each other wait.
@@ -77,8 +79,9 @@ class Plant:
             raise Failed("RuntimeError: no more workers")
         noisy = self.rate(setting) * self.random.lognormvariate(0.0, self.noise)
         share = 1 - self.step / self.seconds(setting, self.transfer)
-        memory = 2 * 10**8 + setting.workers * self.worker_bytes
-        return Trial(noisy, share, memory, self.cause)
+        workers = setting.workers * (self.worker_bytes + self.kept_bytes)
+        memory = 2 * 10**8 + (workers if setting.workers else self.kept_bytes)
+        return Trial(noisy, share, memory, self.cause, workers)
 
     def predict(self, measured: Setting, others: list[Setting]) -> list[float]:
         """Without noise; handing over shows only in runs with workers."""
@@ -239,6 +242,14 @@ def test_memory_refuses_what_does_not_fit() -> None:
     assert max(setting.workers for setting in plant.order) <= 5
     assert "cannot be had" in search.why_stopped()
     assert "MB" in search.why_stopped()
+
+
+def test_what_the_loop_keeps_without_workers_each_worker_keeps() -> None:
+    """One worker takes hardly more than none then, and many take far more than the limit."""
+    plant = Plant(blocked=0.2, kept_bytes=120 * 10**6)
+    search = _search(plant, memory=9 * 10**8)
+    assert search.best().workers == 5
+    assert max(setting.workers for setting in plant.order) == 5, "none may go beyond the limit"
 
 
 def test_nothing_fits() -> None:
