@@ -62,7 +62,7 @@
     if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return "\u2013";
     if (seconds === 0) return "0 s";
     if (seconds >= 7200) return digits(seconds / 3600) + " h";
-    if (seconds >= 120) return Math.floor(seconds / 60) + " min " + Math.round(seconds % 60) + " s";
+    if (seconds >= 119.5) return Math.floor(Math.round(seconds) / 60) + " min " + (Math.round(seconds) % 60) + " s";
     if (seconds >= 0.9995) return digits(seconds) + " s";
     if (seconds >= 0.9995e-3) return digits(seconds * 1e3) + " ms";
     return digits(seconds * 1e6) + " \u00b5s";
@@ -342,7 +342,8 @@
 
     const button = (text, name, act) => h("button", { type: "button", class: "tool", "aria-label": name, title: name, onclick: act }, text);
     const kinds = ["setup", "fetch", "sample", "collate", "transfer", "train", "wait", "epoch"].filter((k) => lanes.some((l) => l.kind === k));
-    const section = card("Timeline", "Wheel or + and \u2212 zoom, drag or arrows move, 0 shows all");
+    const section = card("Timeline", [h("span", { class: "mouse" }, "Wheel or + and \u2212 zoom, drag or arrows move, 0 shows all"),
+      h("span", { class: "touch" }, "Two fingers zoom, one moves")]);
     section.querySelector(".head").append(h("div", { class: "tools" }, button("+", "Zoom in", () => zoom(0.5)),
       button("\u2212", "Zoom out", () => zoom(2)), button("All", "Show the whole run", () => show(0, whole))));
     section.append(h("ul", { class: "legend" }, kinds.map((k) => h("li", {}, swatch(k), KINDS[k]))),
@@ -469,7 +470,7 @@
   const SERIES = {
     cpu_machine: ["machine", "epoch"], cpu_workers: ["workers", "sample"], cpu_main: ["training process", "train"],
     memory_workers: ["workers", "sample"], memory_main: ["training process", "train"],
-    disk_read: ["disk read", "collate"], net_read: ["network read", "transfer"], gpu_util: ["GPU", "wait"],
+    disk_read: ["disks of the machine", "collate"], net_read: ["network of the machine", "transfer"], gpu_util: ["GPU", "wait"],
   };
   function linePlot(run, names, unit, label) {
     const u = run.usage, length = run.timeline.length * run.timeline.unit_s || 1;
@@ -601,7 +602,9 @@
     if (!all.length && !environment.length) return null;
     if (!environment.length)
       return card("Parameters", "", h("div", { class: "two" }, pairs(all.slice(0, half)), pairs(all.slice(half))));
-    return h("div", { class: "two" }, card("Parameters", "", pairs(all)), card("Environment", "", pairs(environment)));
+    const middle = Math.ceil(environment.length / 2);
+    return h("div", { class: "two settings" }, card("Parameters", "", pairs(all)),
+      card("Environment", "", h("div", { class: "two" }, pairs(environment.slice(0, middle)), pairs(environment.slice(middle)))));
   }
 
   // --- the page ---

@@ -84,7 +84,8 @@ static void stage_of_batches(mh_chapter *chapter, const mh_facts *facts, const c
     stage_add(chapter, name, of_workers, times, count);
 }
 
-/* Single samples: those too short for an event are in the facts only. */
+/* Single samples: those too short for an event are in the facts only, and where all are, how they
+ * differ is not known. */
 static void stage_of_samples(mh_chapter *chapter, const mh_facts *facts)
 {
     double total = 0;
@@ -100,14 +101,17 @@ static void stage_of_samples(mh_chapter *chapter, const mh_facts *facts)
     }
     double whole = (double)facts->run_ns / NS_PER_S * (facts->workers > 1 ? facts->workers : 1);
     chapter->average_sample = total / (double)facts->samples_timed;
+    bool some = false;
+    for (size_t at = 0; at < chapter->timeline.lanes.count && !some; at++)
+        some = mh_lane_kind_of(mh_timeline_lane(&chapter->timeline, at)) == MH_LANE_SAMPLE;
     chapter->stages[chapter->stage_count++] = (mh_stage_line){
         .name = "sample",
         .count = facts->samples_timed,
         .total = total,
         .mean = chapter->average_sample,
-        .p50 = (double)facts->sample_median_ns / NS_PER_S,
-        .p99 = (double)facts->sample_p99_ns / NS_PER_S,
-        .max = (double)facts->sample_max_ns / NS_PER_S,
+        .p50 = some ? (double)facts->sample_median_ns / NS_PER_S : NAN,
+        .p99 = some ? (double)facts->sample_p99_ns / NS_PER_S : NAN,
+        .max = some ? (double)facts->sample_max_ns / NS_PER_S : NAN,
         .share = whole > 0 ? total / whole : 0,
         .of_workers = true,
     };
@@ -263,21 +267,23 @@ static mh_status chapter_fill(mh_chapter *chapter, mh_gather *gather, mh_run *ru
 }
 
 /* The last part of the path that says something: "runs/a/events.jsonl" is a. */
-static void name_of(char *name, const char *path)
+void mh_chapter_name(char *name, const char *path, unsigned parts)
 {
     char text[PATH_MAX];
     if (!realpath(path, text)) /* "." is no name */
         (void)snprintf(text, sizeof text, "%s", path);
-    for (;;) {
-        char *slash = strrchr(text, '/');
-        const char *last = slash ? slash + 1 : text;
-        if (slash && slash != text && (!*last || strcmp(last, "events.jsonl") == 0)) {
-            *slash = '\0';
-            continue;
-        }
-        (void)snprintf(name, MH_CHAPTER_NAME, "%.*s", MH_CHAPTER_NAME - 1, last);
-        return;
+    char *last = text + strlen(text);
+    while (last > text && parts) {
+        char *slash = memrchr(text, '/', (size_t)(last - text));
+        char *part = slash ? slash + 1 : text;
+        if (!*part || strcmp(part, "events.jsonl") == 0)
+            *(slash ? slash : part) = '\0';
+        else
+            parts--;
+        last = slash ? slash : text;
     }
+    (void)snprintf(name, MH_CHAPTER_NAME, "%.*s", MH_CHAPTER_NAME - 1,
+                   *last == '/' ? last + 1 : last);
 }
 
 mh_status mh_chapter_read(mh_chapter **out, const char *path, size_t spans,
@@ -293,7 +299,7 @@ mh_status mh_chapter_read(mh_chapter **out, const char *path, size_t spans,
     if (chapter && gather && copy) {
         memcpy(copy, path, length);
         chapter->path = copy;
-        name_of(chapter->name, path);
+        mh_chapter_name(chapter->name, path, 1);
         mh_gather_init(gather, &chapter->timeline, spans);
         mh_run_observer observer = mh_gather_observer(gather);
         status = mh_run_read_observed(&run, path, &observer, progress, progress_argument, err);

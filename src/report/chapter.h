@@ -59,6 +59,10 @@ typedef struct mh_chapter {
     mh_timeline timeline;
 } mh_chapter;
 
+/* The last `parts` of the path of a run, its events file not counted, into MH_CHAPTER_NAME bytes.
+ */
+void mh_chapter_name(char *name, const char *path, unsigned parts);
+
 /* Reads the run at `path`, keeping at most `spans` single spans of workers and of the loop each.
  * On failure there is nothing to free. Errors: as mh_run_read. */
 MH_MUST_CHECK mh_status mh_chapter_read(mh_chapter **out, const char *path, size_t spans,

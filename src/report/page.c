@@ -48,6 +48,34 @@ typedef struct adding {
     void *progress_argument;
 } adding;
 
+static void chapter_rename(mh_page *page, mh_chapter *chapter, const char *name)
+{
+    for (size_t at = 0; at < page->compared.count; at++)
+        if (strcmp(page->compared.items[at].name, chapter->name) == 0)
+            (void)snprintf(page->compared.items[at].name, MH_CHAPTER_NAME, "%s", name);
+    (void)snprintf(chapter->name, sizeof chapter->name, "%s", name);
+}
+
+/* "before/run" and "after/run": of runs whose directories are named alike, the one above as well.
+ */
+static void names_lengthen(mh_page *page, mh_chapter *chapter)
+{
+    char plain[MH_CHAPTER_NAME], mine[MH_CHAPTER_NAME], other[MH_CHAPTER_NAME];
+    mh_chapter_name(mine, chapter->path, 2);
+    (void)snprintf(plain, sizeof plain, "%s", chapter->name);
+    for (size_t at = 0; at < page->count; at++) {
+        mh_chapter_name(other, page->chapters[at]->path, 1);
+        if (strcmp(other, plain) != 0)
+            continue;
+        mh_chapter_name(other, page->chapters[at]->path, 2);
+        if (strcmp(other, mine) == 0)
+            continue;
+        if (strcmp(page->chapters[at]->name, plain) == 0)
+            chapter_rename(page, page->chapters[at], other);
+        (void)snprintf(chapter->name, sizeof chapter->name, "%s", mine);
+    }
+}
+
 /* Two runs of one name: the second gets a number. */
 static void name_make_single(const mh_page *page, char *name)
 {
@@ -72,6 +100,8 @@ static mh_status run_add(void *argument, const char *path, const char *name, mh_
     MH_TRY(mh_chapter_read(&chapter, path, a->spans, a->progress, a->progress_argument, err));
     if (name)
         (void)snprintf(chapter->name, sizeof chapter->name, "%s", name);
+    else
+        names_lengthen(a->page, chapter);
     name_make_single(a->page, chapter->name);
     a->page->chapters[a->page->count++] = chapter;
     return MH_OK;

@@ -49,6 +49,22 @@ static void seconds_text(char *text, size_t room, double seconds)
         (void)snprintf(text, room, "%.3g µs", seconds * 1e6);
 }
 
+/* At most `most` characters of a name, the last of them an ellipsis where there are more. */
+static const char *name_cut(char *text, size_t room, const char *name, size_t most)
+{
+    size_t characters = 0, end = 0, keep = 0;
+    for (; name[end] && end + 4 < room; end++) {
+        if (((unsigned char)name[end] & 0xC0) == 0x80) /* within a character */
+            continue;
+        if (++characters == most)
+            keep = end;
+    }
+    if (characters <= most && !name[end])
+        return name;
+    (void)snprintf(text, room, "%.*s…", (int)keep, name);
+    return text;
+}
+
 /* A step of 1, 2 or 5 times a power of ten that divides `range` into about `parts`. */
 static double nice_step(double range, double parts)
 {
@@ -303,11 +319,9 @@ static void legend(mh_svg *svg, double x, double y)
     static const struct {
         mh_lane_kind kind;
         const char *name;
-    } items[] = {{MH_LANE_FETCH, "get samples"},
-                 {MH_LANE_COLLATE, "collate"},
-                 {MH_LANE_TRANSFER, "transfer"},
-                 {MH_LANE_TRAIN, "train"},
-                 {MH_LANE_WAIT, "wait"}};
+    } items[] = {{MH_LANE_SETUP, "set-up"},    {MH_LANE_FETCH, "get samples"},
+                 {MH_LANE_COLLATE, "collate"}, {MH_LANE_TRANSFER, "transfer"},
+                 {MH_LANE_TRAIN, "train"},     {MH_LANE_WAIT, "wait"}};
     for (size_t at = 0; at < sizeof items / sizeof *items; at++) {
         mh_svg_rect(svg, x, y - 10, 12, 12, colours[items[at].kind], 1);
         mh_svg_text(svg, x + 18, y, 13, MH_ANCHOR_START, false, INK, items[at].name);
@@ -422,53 +436,84 @@ static void picture_waits(mh_svg *svg, const mh_chapter *chapter)
 
 /* --- CPU and memory --- */
 
-static void usage_panel(const frame *f, const char *title, const mh_series *series,
-                        const char *const *line_colours, size_t count, double scale)
+#define USAGE_BINS ((size_t)8) /* bins of the timeline that make a point */
+
+/* A line of a panel. */
+typedef struct usage_line {
+    mh_series series;
+    const char *name, *colour;
+} usage_line;
+
+static double usage_most(const mh_timeline *timeline, const usage_line *lines, size_t count,
+                         double scale)
 {
-    const mh_timeline *timeline = &f->chapter->timeline;
-    const size_t many = 8;
     double most = 0;
-    char text[64];
     for (size_t one = 0; one < count; one++)
-        for (size_t at = 0; at < MH_TIMELINE_BINS; at += many) {
-            double value = mh_timeline_mean(timeline, series[one], at, many) / scale;
+        for (size_t at = 0; at < MH_TIMELINE_BINS; at += USAGE_BINS) {
+            double value = mh_timeline_mean(timeline, lines[one].series, at, USAGE_BINS) / scale;
             most = value > most ? value : most;
         }
-    mh_svg_text(f->svg, f->x, f->y - 8, 13, MH_ANCHOR_START, true, INK, title);
-    (void)snprintf(text, sizeof text, "%.3g", most);
-    mh_svg_text(f->svg, f->x - 8, f->y + 10, 12, MH_ANCHOR_END, false, FAINT, text);
-    mh_svg_line(f->svg, f->x, f->y + f->height, f->x + f->width, f->y + f->height, FAINT, 1);
-    for (size_t one = 0; one < count && most > 0; one++) {
-        bool first = true;
-        if (!timeline->series[series[one]])
+    return most;
+}
+
+static void usage_path(const frame *f, const usage_line *line, double scale, double top)
+{
+    const mh_timeline *timeline = &f->chapter->timeline;
+    bool first = true;
+    if (!timeline->series[line->series])
+        return;
+    mh_svg_path_begin(f->svg);
+    for (size_t at = 0; at < MH_TIMELINE_BINS; at += USAGE_BINS) {
+        double value = mh_timeline_mean(timeline, line->series, at, USAGE_BINS) / scale;
+        double t = (double)timeline->base +
+                   ((double)at + (double)USAGE_BINS / 2) * (double)timeline->width;
+        if (isnan(value))
             continue;
-        mh_svg_path_begin(f->svg);
-        for (size_t at = 0; at < MH_TIMELINE_BINS; at += many) {
-            double value = mh_timeline_mean(timeline, series[one], at, many) / scale;
-            double t =
-                (double)timeline->base + ((double)at + (double)many / 2) * (double)timeline->width;
-            if (isnan(value))
-                continue;
-            mh_svg_path_to(f->svg, first, frame_x(f, t), f->y + f->height * (1 - value / most));
-            first = false;
-        }
-        mh_svg_path_end(f->svg, line_colours[one], "none", 1);
+        mh_svg_path_to(f->svg, first, frame_x(f, t), f->y + f->height * (1 - value / top));
+        first = false;
     }
+    mh_svg_path_end(f->svg, line->colour, "none", 1);
+}
+
+static void usage_panel(const frame *f, const char *title, const usage_line *lines, size_t count,
+                        double scale)
+{
+    double most = usage_most(&f->chapter->timeline, lines, count, scale);
+    double step = nice_step(most > 0 ? most : 1, 3);
+    double top = step * ceil((most > 0 ? most : 1) / step - 1e-9);
+    double x = f->x + 20 + 8.5 * (double)strlen(title);
+    char text[64];
+    mh_svg_text(f->svg, f->x, f->y - 16, 13, MH_ANCHOR_START, true, INK, title);
+    for (size_t one = 0; one < count; one++) {
+        mh_svg_rect(f->svg, x, f->y - 26, 12, 12, lines[one].colour, 1);
+        mh_svg_text(f->svg, x + 18, f->y - 16, 13, MH_ANCHOR_START, false, INK, lines[one].name);
+        x += 42 + 7.5 * (double)strlen(lines[one].name);
+    }
+    for (int at = 0; at * step <= top * 1.0001; at++) {
+        double y = f->y + f->height * (1 - at * step / top);
+        (void)snprintf(text, sizeof text, "%.3g", at * step);
+        mh_svg_text(f->svg, f->x - 8, y + 4, 12, MH_ANCHOR_END, false, FAINT, text);
+        mh_svg_line(f->svg, f->x, y, f->x + f->width, y, at ? GRID : FAINT, 1);
+    }
+    for (size_t one = 0; one < count && most > 0; one++)
+        usage_path(f, &lines[one], scale, top);
 }
 
 static void picture_usage(mh_svg *svg, const mh_chapter *chapter)
 {
-    static const mh_series cpus[] = {MH_SERIES_CPU_MACHINE, MH_SERIES_CPU_WORKERS,
-                                     MH_SERIES_CPU_MAIN};
-    static const mh_series memory[] = {MH_SERIES_MEMORY_WORKERS, MH_SERIES_MEMORY_MAIN};
-    static const char *const cpu_colours[] = {"#9aa7b5", "#2f7fc1", "#1f4e96"};
-    static const char *const memory_colours[] = {"#2f7fc1", "#1f4e96"};
-    mh_svg_begin(svg, 900, 400, "CPUs and memory over time");
-    frame top = {svg, chapter, 70, 40, 800, 120}, low = {svg, chapter, 70, 220, 800, 120};
-    usage_panel(&top, "CPUs in use: machine (grey), workers (light), training process (dark)", cpus,
-                cpu_colours, 3, 1);
-    usage_panel(&low, "memory, GB: workers (light), training process (dark)", memory,
-                memory_colours, 2, 1e9);
+    static const usage_line cpus[] = {
+        {MH_SERIES_CPU_MACHINE, "machine", "#9aa7b5"},
+        {MH_SERIES_CPU_WORKERS, "workers", "#2f7fc1"},
+        {MH_SERIES_CPU_MAIN, "training process", "#1f4e96"},
+    };
+    static const usage_line memory[] = {
+        {MH_SERIES_MEMORY_WORKERS, "workers", "#2f7fc1"},
+        {MH_SERIES_MEMORY_MAIN, "training process", "#1f4e96"},
+    };
+    mh_svg_begin(svg, 900, 420, "CPUs and memory over time");
+    frame top = {svg, chapter, 70, 50, 800, 120}, low = {svg, chapter, 70, 240, 800, 120};
+    usage_panel(&top, "CPUs in use", cpus, sizeof cpus / sizeof *cpus, 1);
+    usage_panel(&low, "Memory, GB", memory, sizeof memory / sizeof *memory, 1e9);
     time_axis(&low, false);
     mh_svg_end(svg);
 }
@@ -489,7 +534,8 @@ static void picture_compared(mh_svg *svg, const mh_page *page)
     for (size_t at = 0; at < page->compared.count; at++) {
         const mh_compared *config = &page->compared.items[at];
         double y = 56 + row * (double)at;
-        mh_svg_text(svg, 190, y + 15, 13, MH_ANCHOR_END, false, INK, config->name);
+        mh_svg_text(svg, 190, y + 15, 13, MH_ANCHOR_END, false, INK,
+                    name_cut(text, sizeof text, config->name, 22));
         if (!(config->rate > 0) || !(most > 0))
             continue;
         double wide = config->rate / most * 580;

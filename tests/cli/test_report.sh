@@ -56,14 +56,29 @@ for colour in 6D0EDB C396F9 FF6554; do
     contains "$(cat "$scratch/svg/gantt.svg")" "$colour"
 done
 
-# --- several runs are compared; equal names get numbers ---
+# --- several runs are compared; equal names get the directory above, the same run a number ---
 
 mkdir -p "$scratch/other/run"
 batches 5 95 >"$scratch/other/run/events.jsonl"
 good report "$run" "$scratch/other/run" -o "$scratch/two.html" --svg "$scratch/svgs" --json
-contains "$out" '"name": "run (2)"'
+contains "$out" '"name": "other/run"'
 contains "$out" "compared.svg"
-contains "$(cat "$scratch/svgs/compared.svg")" "run (2)"
+contains "$(cat "$scratch/svgs/compared.svg")" ">other/run<"
+good report "$run" "$run" -o "$scratch/two.html" --json
+contains "$out" '"name": "run (2)"'
+mkdir -p "$scratch/before/run" "$scratch/after/run" "$scratch/a-name-too-long-for-the-picture"
+for at in before/run after/run a-name-too-long-for-the-picture; do
+    cp "$run/events.jsonl" "$scratch/$at"
+done
+good report "$scratch/before/run" "$scratch/after/run" "$scratch/a-name-too-long-for-the-picture" \
+    -o "$scratch/three.html" --svg "$scratch/three" --json
+contains "$out" '"name": "before/run"'
+contains "$out" '"name": "after/run"'
+contains "$(cat "$scratch/three/compared.svg")" ">before/run<"
+contains "$(cat "$scratch/three/compared.svg")" ">a-name-too-long-for-t…<"
+# No sample was long enough for an event: how they differ is not known.
+contains "$(cat "$scratch/three.html")" \
+    '"name": "sample", "count": 160, "total_s": 1.2, "mean_s": 0.0075, "p50_s": null, "p99_s": null, "max_s": null'
 
 # --- what bench writes ---
 

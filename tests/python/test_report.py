@@ -347,6 +347,29 @@ def test_the_stage_table_sorts(browser: chromium.Browser, page: Path) -> None:
 
 
 @needs_chromium
+def test_minutes_have_sixty_seconds(browser: chromium.Browser, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    lines: list[dict[str, Any]] = [
+        {"event": "header", "t": 0, "schema": "millhead-events", "version": 1, "unix": 1700000000},
+        {"event": "loader", "t": 1, "loader": 0, "kind": "torch", "workers": 0, "batch_size": 1},
+    ]
+    for batch in range(2):
+        at = batch * 89_900_000_000
+        whose = {"loader": 0, "epoch": 0, "batch": batch}
+        lines += [
+            {"event": "wait", "t": at + 2, "ns": 900_000_000, "samples": 1, **whose},
+            {"event": "step", "t": at + 900_000_002, "ns": 89_000_000_000 - 2, **whose},
+        ]
+    lines.append({"event": "end", "t": 179_800_000_000, "ns": 179_800_000_000})
+    (run / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = tmp_path / "report.html"
+    _millhead("report", str(run), "-o", str(page))
+    browser.open(page.as_uri())
+    assert "3 min 0 s" in browser.evaluate("document.querySelector('.facts').textContent")
+
+
+@needs_chromium
 def test_several_runs_are_compared_and_chosen_from(
     browser: chromium.Browser, run: Path, page: Path, tmp_path: Path
 ) -> None:
