@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Protocol
 
-from millhead._tune_space import PREFETCHES, Limits, Setting, Trial
+from millhead._tune_space import PREFETCH, PREFETCHES, Limits, Setting, Trial
 
 #: What a costlier setting must gain, as a share, to be worth it.
 WORTH = 0.05
@@ -64,6 +64,10 @@ class Search:
         self.tried: dict[Setting, list[Trial]] = {}
         #: Settings that did not work or did not fit, and why.
         self.refused: dict[Setting, str] = {}
+        #: Those of them that were only expected not to fit: what is measured later may tell better.
+        self.expected: set[Setting] = set()
+        #: The newest run of each setting, also of those that took too much.
+        self.sizes: dict[Setting, Trial] = {}
         #: Whether the replay has held so far; where it has not, it is no reason to repeat runs.
         self.predictable = True
 
@@ -137,11 +141,7 @@ class Search:
         """Measure it, if it was not and may fit; whether there are numbers of it."""
         if setting in self.tried:
             return True
-        if setting in self.refused:
-            return False
-        needed = self._memory_of(setting)
-        if needed > self.limits.memory:
-            self.refused[setting] = f"would take {_megabytes(needed)}"
+        if not self._may_fit(setting):
             return False
         try:
             trial = self.measurer.measure(setting)
@@ -150,29 +150,41 @@ class Search:
                 raise  # not the setting's fault
             self.refused[setting] = str(failed)
             return False
+        self.sizes[setting] = trial
         if trial.memory > self.limits.memory:
             self.refused[setting] = f"takes {_megabytes(trial.memory)}"
             return False
         self.tried[setting] = [trial]
         return True
 
+    def _may_fit(self, setting: Setting) -> bool:
+        """Whether it is not known to fail, and not expected to take too much by what is known now."""
+        if setting in self.refused and setting not in self.expected:
+            return False
+        needed = self._memory_of(setting)
+        if needed > self.limits.memory:
+            self.refused[setting] = f"would take {_megabytes(needed)}"
+            self.expected.add(setting)
+            return False
+        self.refused.pop(setting, None)
+        return True
+
     def _memory_of(self, setting: Setting) -> float:
-        """What it may take, at the most that workers took so far. What the loop's process takes by
-        itself is seen best where workers load: without them it holds what they would."""
-        with_workers = [
-            (other, trial)
-            for other, trials in self.tried.items()
-            for trial in trials
-            if other.workers
-        ]
-        if not with_workers or setting.workers == 0:
-            return 0.0
-        alone = min(trial.memory - trial.workers_memory for _, trial in with_workers)
-        each = max(
-            (trial.memory - alone) / other.workers * max(1.0, setting.prefetch / other.prefetch)
-            for other, trial in with_workers
+        """What it may take. Two numbers of workers tell what one more takes. One number does not: what
+        it shares with the others cannot be told from what is its own, so all of it counts."""
+        seen = sorted(
+            ((one.workers, trial) for one, trial in self.sizes.items() if one.workers),
+            key=lambda pair: pair[0],
         )
-        return alone + each * setting.workers
+        if not seen or setting.workers == 0:
+            return 0.0
+        (few, less), (many, most) = seen[0], seen[-1]
+        if few == many:
+            each = most.workers_memory / many
+        else:
+            each = max(0.0, (most.memory - less.memory) / (many - few))
+        deeper = max(1.0, setting.prefetch / PREFETCH)
+        return most.memory + each * (setting.workers * deeper - many)
 
     def _again(self, setting: Setting) -> bool:
         """Repeat it; whether that worked."""
@@ -232,10 +244,11 @@ class Search:
         room = self.limits.memory - max(trial.memory for trial in self.tried[current])
         if goal.workers > 1 and current.workers == 0 and goal.workers * SUPPOSED_WORKER > room:
             self._try(replace(current, workers=1))  # what a worker takes, before there are many
-        while goal != current and not self._try(goal):
-            lower = [step for step in steps if step.workers < goal.workers]
-            goal = lower[-1] if lower else current
-        return goal
+        wanted = [step for step in steps if current.workers < step.workers <= goal.workers]
+        while True:  # every trial tells better what workers take
+            goal = next((step for step in reversed(wanted) if self._may_fit(step)), current)
+            if goal in self.tried or (self._try(goal) and goal == wanted[-1]):
+                return goal
 
     def _up(self, current: Setting) -> Setting:
         for step in self.limits.ladder():

@@ -42,6 +42,8 @@ class Plant:
     tail: float = 0.0
     noise: float = 0.0
     worker_bytes: int = 10**7
+    #: What the workers have in common with the loop.
+    shared_bytes: int = 0
     #: What whoever loads keeps, the loop itself if there are no workers.
     kept_bytes: int = 0
     #: What the replay believes of handing over, seen from a run without workers.
@@ -80,7 +82,8 @@ class Plant:
         noisy = self.rate(setting) * self.random.lognormvariate(0.0, self.noise)
         share = 1 - self.step / self.seconds(setting, self.transfer)
         workers = setting.workers * (self.worker_bytes + self.kept_bytes)
-        memory = 2 * 10**8 + (workers if setting.workers else self.kept_bytes)
+        memory = 2 * 10**8 + self.shared_bytes + (workers if setting.workers else self.kept_bytes)
+        workers += self.shared_bytes * setting.workers // (setting.workers + 1)
         return Trial(noisy, share, memory, self.cause, workers)
 
     def predict(self, measured: Setting, others: list[Setting]) -> list[float]:
@@ -250,6 +253,14 @@ def test_what_the_loop_keeps_without_workers_each_worker_keeps() -> None:
     search = _search(plant, memory=9 * 10**8)
     assert search.best().workers == 5
     assert max(setting.workers for setting in plant.order) == 5, "none may go beyond the limit"
+
+
+def test_memory_that_workers_share_is_not_counted_for_each() -> None:
+    """A dataset in memory, forked: half of it is the only worker's share, and more take no more."""
+    plant = Plant(blocked=0.06, shared_bytes=4 * GB)
+    search = _search(plant, memory=6 * GB)
+    assert search.best().workers in (6, 7)
+    assert len(plant.order) <= 6
 
 
 def test_nothing_fits() -> None:
