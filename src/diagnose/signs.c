@@ -117,7 +117,8 @@ static void warn_cpus(const mh_inquiry *inquiry)
                    "own, and gains smaller than they could be",
                    inquiry->other_cpus);
     if (inquiry->own_cpus + inquiry->other_cpus >= MH_SATURATED * cpus)
-        mh_warning(inquiry->out, "all %d CPUs are busy: more workers win nothing here",
+        mh_warning(inquiry->out,
+                   "all %d CPUs are busy: more workers win where they wait, not where they compute",
                    facts->cpus);
     if (facts->workers > 0 && facts->workers <= facts->cpus &&
         inquiry->own_cpus + inquiry->other_cpus >= MH_SATURATED * cpus &&
