@@ -69,6 +69,10 @@ static void print_table(const mh_plan_cpus *plan)
         (void)printf("Give the training process num_workers=%d.\n", each);
     else
         (void)printf("Give each of the %d training processes num_workers=%d.\n", plan->ranks, each);
+    int busy = plan->ranks + plan->total;
+    if (busy > plan->cpus)
+        (void)printf("That is %d processes for %d CPU%s: some will wait for one.\n", busy,
+                     plan->cpus, plan->cpus == 1 ? "" : "s");
 }
 
 int mh_plan_cmd_cpus(int argc, char **argv)

@@ -155,6 +155,8 @@ class Search:
             self.refused[setting] = f"takes {_megabytes(trial.memory)}"
             return False
         self.tried[setting] = [trial]
+        for one in list(self.expected):
+            self._may_fit(one)  # now it is known better
         return True
 
     def _may_fit(self, setting: Setting) -> bool:
@@ -167,6 +169,7 @@ class Search:
             self.expected.add(setting)
             return False
         self.refused.pop(setting, None)
+        self.expected.discard(setting)
         return True
 
     def _memory_of(self, setting: Setting) -> float:

@@ -34,6 +34,9 @@ good plan cpus --cpus 160 --gpus 8
 contains "$out" "each of the 8 training processes num_workers=18"
 good plan --cpus=20 --gpus=1 cpus
 contains "$out" "the training process num_workers=18"
+lacks "$out" "will wait"
+good plan cpus --cpus 4 --gpus 3
+contains "$out" "That is 6 processes for 4 CPUs: some will wait for one."
 good plan cpus
 good plan cpus --json
 contains "$out" '"workers_per_gpu": '

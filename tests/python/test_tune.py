@@ -263,6 +263,13 @@ def test_memory_that_workers_share_is_not_counted_for_each() -> None:
     assert len(plant.order) <= 6
 
 
+def test_what_was_expected_not_to_fit_is_not_refused_for_ever() -> None:
+    plant = Plant(blocked=0.2, kept_bytes=120 * 10**6, shared_bytes=3 * 10**8)
+    search = _search(plant, memory=12 * 10**8)
+    assert search.best().workers == 5
+    assert min(setting.workers for setting in search.refused) == 6
+
+
 def test_nothing_fits() -> None:
     with pytest.raises(NothingFits, match="takes 200 MB"):
         _search(Plant(), memory=10**8)
