@@ -3,6 +3,7 @@
  */
 #include "report/svg.h"
 
+#include "base/json.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -23,10 +24,17 @@ static void put_attribute(const mh_svg *svg, const char *name, double value)
     (void)fputc('"', svg->file);
 }
 
+/* Bytes that are no UTF-8, as a directory's name may hold, would make the file no XML. */
 static void put_text(const mh_svg *svg, const char *text)
 {
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
+        size_t length = c < 0x80 ? 1 : mh_json_utf8_length(text, strlen(text));
+        if (length > 1) {
+            (void)fwrite(text, 1, length, svg->file);
+            text += length - 1;
+            continue;
+        }
         if (c == '<')
             (void)fputs("&lt;", svg->file);
         else if (c == '>')
@@ -35,7 +43,7 @@ static void put_text(const mh_svg *svg, const char *text)
             (void)fputs("&amp;", svg->file);
         else if (c == '"')
             (void)fputs("&quot;", svg->file);
-        else if (c < 0x20)
+        else if (c < 0x20 || length == 0)
             (void)fputc('?', svg->file);
         else
             (void)fputc(c, svg->file);

@@ -80,6 +80,14 @@ contains "$(cat "$scratch/three/compared.svg")" ">a-name-too-long-for-t…<"
 contains "$(cat "$scratch/three.html")" \
     '"name": "sample", "count": 160, "total_s": 1.2, "mean_s": 0.0075, "p50_s": null, "p99_s": null, "max_s": null'
 
+# --- a name that is no text in any encoding ---
+
+odd=$scratch/$(printf 'n\377m\303\251 & <x>')
+mkdir "$odd"
+cp "$run/events.jsonl" "$odd"
+good report "$odd" --svg "$scratch/odd"
+contains "$(cat "$scratch/odd/timeline.svg")" ">n?mé &amp; &lt;x&gt;: white space"
+
 # --- what bench writes ---
 
 mkdir -p "$scratch/bench"

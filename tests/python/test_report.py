@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader
 COMMAND = os.path.join(sysconfig.get_path("scripts"), "millhead")
 WORKERS = 2
 EVIL = "<script>document.title='taken'</script>"
+EVIL_VALUE = f"</script>{EVIL}\u2028&amp;" + 300 * "long"
 
 needs_chromium = pytest.mark.skipif(
     chromium.PROGRAM is None, reason="no chromium here: apt-get install chromium"
@@ -94,7 +95,7 @@ def page(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy.mkdir()
     (copy / "events.jsonl").write_bytes((run / "events.jsonl").read_bytes())
     record = json.loads((run / "run.json").read_text())
-    record["configuration"] = {EVIL: f"</script>{EVIL}\u2028&amp;"}
+    record["configuration"] = {EVIL: EVIL_VALUE}
     (copy / "run.json").write_text(json.dumps(record))
     path = copy.parent / "report.html"
     _millhead("report", str(copy), "-o", str(path))
@@ -196,7 +197,7 @@ def test_names_with_markup_stay_text_and_nothing_is_asked_for(page: Path) -> Non
     assert text.count("://") == text.count("http://www.w3.org/2000/svg")  # a name, no address
     (told,) = data["runs"]
     assert told["name"] == EVIL.replace("/", "|")
-    assert told["parameters"] == {EVIL: f"</script>{EVIL}\u2028&amp;"}
+    assert told["parameters"] == {EVIL: EVIL_VALUE}
 
 
 def test_a_notebook_gets_a_frame_of_its_own(run: Path) -> None:
@@ -254,6 +255,11 @@ def test_the_page_in_a_browser(
     white = browser.evaluate("document.querySelector('[data-row=train] small').textContent")
     assert white == f"white space {100 * doctor['device_wait_share']:.1f} %"
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    # However long a value is, its row is not.
+    rows_high = (
+        "Math.max(...[...document.querySelectorAll('dl.pairs dd')].map((d) => d.clientHeight))"
+    )
+    assert browser.evaluate(rows_high) < 200
     assert browser.evaluate("document.documentElement.dataset.theme") == (
         "dark" if dark else "light"
     )
