@@ -537,7 +537,9 @@
     if (configs.length < 2) return null;
     const metrics = [["Samples/s", "samples_per_s", "samples_per_s_std", amount, "more is better"],
       ["Total", "total_s", "total_std_s", time, "less is better"], ["Mean wait", "wait_mean_s", null, time, "less is better"]];
-    const section = card("Configurations", `Error bars: one standard deviation over ${data.compared.error_bars}`);
+    const spread = configs.some((one) => one.samples_per_s_std || one.total_std_s);
+    const section = card("Configurations", spread ? `Error bars: one standard deviation over ${data.compared.error_bars}` :
+      `No error bars: that takes several ${data.compared.error_bars}`);
     const chosen = data.compared.recommended;
     const tabs = h("div", { class: "tabs", role: "group", "aria-label": "What is compared" });
     const holder = plot(34 * configs.length + 12, "Configurations compared", (svg, width) => {
