@@ -30,6 +30,7 @@ void mh_progress_begin(mh_progress *progress, const char *what, const char *name
             *at = '?'; /* a name moves no cursor */
     progress->began = now_s();
     progress->terminal = isatty(STDERR_FILENO) && !(terminal && strcmp(terminal, "dumb") == 0);
+    progress->share = 0;
     progress->shown = false;
 }
 
@@ -41,6 +42,9 @@ void mh_progress_show(mh_progress *progress, double share)
         return;
     if (share > 1)
         share = 1;
+    if (share < progress->share)
+        share = progress->share;
+    progress->share = share;
     (void)fprintf(stderr, "\r%s [%-*.*s] %3.0f %%, %.0f s left\033[K", progress->what, BAR_COLUMNS,
                   (int)(share * BAR_COLUMNS), full, 100 * share, since * (1 - share) / share);
     (void)fflush(stderr);
@@ -58,5 +62,6 @@ void mh_progress_end(mh_progress *progress)
 {
     if (progress->shown)
         (void)fprintf(stderr, "\r\033[K");
+    progress->share = 0;
     progress->shown = false;
 }

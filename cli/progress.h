@@ -13,13 +13,14 @@
 typedef struct mh_progress {
     char what[64]; /* "reading run" */
     double began;  /* seconds */
+    double share;  /* that was shown */
     bool terminal, shown;
 } mh_progress;
 
 /* Begins; WHAT and NAME ("reading", a path) are what the line starts with. */
 void mh_progress_begin(mh_progress *progress, const char *what, const char *name);
 
-/* So much is done, 0..1. */
+/* So much is done, 0..1. What was shown is not taken back where it turns out to be less. */
 void mh_progress_show(mh_progress *progress, double share);
 
 /* The same as what mh_run_read and mh_page_add call; always 0: go on. */

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -47,6 +48,8 @@ def test_a_long_command_says_how_far_it_is_and_removes_the_line(tmp_path: Path) 
     assert "\rprobing " in written
     assert " s left\033[K" in written
     assert written.rindex(CLEARED) < written.index("memory copy")
+    shares = [int(share) for share in re.findall(r"\] +(\d+) %", written)]
+    assert shares == sorted(shares), "it goes back"
 
 
 def test_a_terminal_that_cannot_go_back_gets_no_such_line(tmp_path: Path) -> None:
