@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import millhead.torch
@@ -115,7 +115,7 @@ def accelerate_skipping(cls: Any, sizes: Sizes) -> Any:
 
 
 def accelerate_without_workers(cls: Any, sizes: Sizes) -> Any:
-    return list(_prepared(cls, Sizes(sizes.samples, sizes.batch_size, 0))[1])
+    return list(_prepared(cls, replace(sizes, workers=0))[1])
 
 
 def accelerate_seedable(cls: Any, sizes: Sizes) -> Any:
@@ -123,8 +123,13 @@ def accelerate_seedable(cls: Any, sizes: Sizes) -> Any:
     return [list(loader) for _ in range(sizes.epochs)]
 
 
+def _splittable(sizes: Sizes) -> Sizes:
+    """With a batch size that Accelerate can split among its two processes."""
+    return replace(sizes, batch_size=sizes.batch_size + sizes.batch_size % 2)
+
+
 def accelerate_splitting(cls: Any, sizes: Sizes) -> Any:
-    return list(_prepared(cls, sizes, split_batches=True)[1])
+    return list(_prepared(cls, _splittable(sizes), split_batches=True)[1])
 
 
 def accelerate_uneven(cls: Any, sizes: Sizes) -> Any:
@@ -137,7 +142,8 @@ def accelerate_dispatching(cls: Any, sizes: Sizes) -> Any:
 
 def accelerate_dispatching_a_stream(cls: Any, sizes: Sizes) -> Any:
     stream = Stream(sizes.samples)
-    return list(_prepared(cls, sizes, stream, dispatch_batches=True, split_batches=True)[1])
+    options = {"dispatch_batches": True, "split_batches": True}
+    return list(_prepared(cls, _splittable(sizes), stream, **options)[1])
 
 
 def accelerate_sharding_a_stream(cls: Any, sizes: Sizes) -> Any:
@@ -215,7 +221,7 @@ def _lightning(cls: Any, sizes: Sizes, ranks: int) -> Any:
     trainer = _trainer(ranks, max_epochs=sizes.epochs)
     trainer.fit(
         module,
-        cls(data, shuffle=True, persistent_workers=True, **options),
+        cls(data, shuffle=True, persistent_workers=sizes.workers > 0, **options),
         cls(data, **options),
     )
     if ranks > 1:  # the sampler was injected: the loader is another one, made of its attributes
@@ -312,7 +318,7 @@ def ignite_engine(cls: Any, sizes: Sizes) -> Any:
         batch_size=sizes.batch_size,
         shuffle=True,
         num_workers=sizes.workers,
-        persistent_workers=True,
+        persistent_workers=sizes.workers > 0,
     )
     return _ignite(Engine(lambda _, batch: seen.append(batch)), loader, sizes, seen)
 

@@ -25,6 +25,14 @@ def test_a_framework_sees_torchs_batches_from_our_iterators(name: str) -> None:
     assert frameworks.is_good(report)
 
 
+@pytest.mark.limit(500)
+@pytest.mark.parametrize("name", ["accelerate-2-ranks", "ignite"])
+def test_other_numbers_will_do(name: str) -> None:
+    sizes = ["--samples", "11", "--batch-size", "3", "--workers", "0", "--epochs", "1"]
+    report = frameworks.run(name, frameworks.arguments(sizes))
+    assert frameworks.is_good(report)
+
+
 def test_the_program_prints_one_object() -> None:
     command = [sys.executable, str(procs.HERE / "frameworks.py")]
     sizes = ["--samples", "9", "--workers", "1", "--seed", "11", "--epochs", "1"]
