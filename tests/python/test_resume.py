@@ -504,6 +504,114 @@ def test_hooks_of_samplers_do_not_count_what_was_prefetched(workers: int, at: in
     assert describe(list(resumed)) == expected
 
 
+class ShuffledStream(IterableDataset[Any]):
+    """Without hooks: its order, and more, comes from the generators of whoever iterates."""
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        part = list(range(info.id, LENGTH, info.num_workers) if info else range(LENGTH))
+        random.shuffle(part)
+        for number in part:
+            yield number, torch.rand(())
+
+
+@pytest.mark.filterwarnings("ignore:.*by drawing.*:millhead.Advice")
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_stream_in_random_order_is_drawn_again_in_that_order(
+    workers: int, persistent: bool, epoch: int
+) -> None:
+    def make() -> DataLoader[Any]:
+        options: dict[str, Any] = {"num_workers": workers, "persistent_workers": persistent}
+        return DataLoader(ShuffledStream(), batch_size=3, snapshot_rng=True, **options)
+
+    loader = make()
+    for _ in range(epoch):
+        list(loader)
+    iterator = iter(loader)
+    _take(iterator, 5)
+    state = loader.state_dict()
+    expected = describe(list(iterator))
+    _disturb()
+    resumed = make()
+    resumed.load_state_dict(json.loads(json.dumps(state)))
+    assert describe(list(resumed)) == expected
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_stream_that_was_not_drawn_from_yet_is_where_it_was(again: bool) -> None:
+    loader = DataLoader(CountingStream(), batch_size=4)
+    expected = list(loader)  # leaves the dataset at its end
+    iterator = iter(loader)
+    if again:
+        expected = expected[3:]
+        _take(iterator, 3)
+        state = loader.state_dict()
+        loader = DataLoader(CountingStream(), batch_size=4)
+        loader.load_state_dict(state)
+        iterator = iter(loader)
+    state = loader.state_dict()
+    del iterator
+    assert loader.state_dict()["worker_states"] == state["worker_states"]
+    resumed = DataLoader(CountingStream(), batch_size=4)
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == describe(expected)
+
+
+LIMITED: dict[str, Any] = {
+    "stream": lambda: {"dataset": CountingStream()},
+    "sampler": lambda: {"dataset": Numbers(), "sampler": HookedSampler()},
+}
+
+
+@pytest.mark.parametrize("what", LIMITED)
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("seen", [False, True])
+def test_after_a_limit_the_next_epoch_begins_at_the_start(
+    what: str, workers: int, seen: bool
+) -> None:
+    def make() -> DataLoader[Any]:
+        options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0}
+        return DataLoader(**LIMITED[what](), batch_size=2, limit_batches=4, **options)
+
+    loader = make()
+    iterator = iter(loader)
+    whole = describe(_take(iterator, 4))
+    if seen:
+        assert next(iterator, None) is None
+    state = loader.state_dict()
+    resumed = make()
+    resumed.load_state_dict(state)
+    if not seen:
+        assert list(resumed) == []  # what is left of the epoch
+    assert describe(list(resumed)) == whole
+    assert describe(list(resumed)) == whole
+
+
+def test_a_higher_limit_goes_on_with_the_stream() -> None:
+    loader = DataLoader(CountingStream(), limit_batches=4)
+    whole = list(DataLoader(CountingStream()))
+    _take(iter(loader), 4)
+    resumed = DataLoader(CountingStream())
+    resumed.load_state_dict(loader.state_dict())
+    assert describe(list(resumed)) == describe(whole[4:])
+
+
+def test_the_last_batches_before_a_limit_bring_their_workers_generators() -> None:
+    def make() -> DataLoader[Any]:
+        options: dict[str, Any] = {"num_workers": 2, "persistent_workers": True, "batch_size": 2}
+        every = {"snapshot_rng": True, "snapshot_every_n_steps": 9}
+        return DataLoader(Augmented(), limit_batches=5, **options, **every)
+
+    loader = make()
+    list(loader)
+    state = loader.state_dict()
+    expected = describe(list(loader))
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == expected
+
+
 class LongState(Numbers):
     """A state that does not fit beside a batch."""
 

@@ -191,7 +191,7 @@ class EpochLine:
         self.stats = stats
         self.progress = progress
         self.resumed_at = progress.consumed
-        self.limit, self.bookmark = keeper.limit_batches, keeper._bookmark
+        self.bookmark = keeper._bookmark
         stats.count_epochs()
         stats.count_loaded()
         stats.under_way.add(self)
@@ -207,7 +207,7 @@ class EpochLine:
     def end_if_complete(self) -> None:
         """End the epoch if its last batch was handed out."""
         consumed = self.progress.consumed + len(self.progress.ahead)
-        total = self.progress.epoch_length(self.limit, self.bookmark.told_length)
+        total = self.progress.epoch_length(self.bookmark.told_length)
         if total is not None and consumed >= total and consumed > self.resumed_at:
             self.end()
 

@@ -34,7 +34,7 @@ from millhead.torch.fetch import (
     rows_of,
     within,
 )
-from millhead.torch.resume import Progress, Restore, has_hooks, state_of
+from millhead.torch.resume import Progress, Restore, has_hooks
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -134,9 +134,13 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
             progress.agree_on_seed(int(self._base_seed))
             return None
         restore = resume.restores[0] if resume.restores else Restore()
-        stream = restore.open(loader.dataset, progress.iterable)
+        stream = None
+        if not restore.skip:
+            stream = restore.open(loader.dataset, progress.iterable)
         with progress.replaying(loader):
             _BaseDataLoaderIter.__init__(self, loader)  # torch's own would ask for an iterator too
+            if restore.skip:  # what is drawn again may depend on the generators
+                stream = restore.open(loader.dataset, progress.iterable)
             if progress.first_moment is None:
                 progress.first_moment = Moment.now()
             if progress.consumed:
@@ -150,9 +154,18 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
     def _skip(self, progress: Progress) -> None:
         """Draw again what was consumed of a stream that cannot be told where to begin."""
         skipped = progress.workers[0].batches if progress.resume is not None else 0
+        if not skipped:
+            return
+        assert progress.resume is not None
+        assert progress.first_moment is not None
+        before, first = Moment.now(), progress.first_moment
+        first.put_back()
         for _ in range(skipped):
             with contextlib.suppress(Exception):  # it was raised, and the run went on
                 self._fetch_from_stream(next(self._sampler_iter))
+        if not before.same_global(first):
+            before.put_back()
+        progress.resume.restores[0].put_generators_back()
         advise_to_hook(skipped)
 
     def _first_data(self) -> Any:
@@ -182,12 +195,7 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
     def note_state(self) -> None:
         """Let the loader's state know the hooks of what lives here."""
         stream = None if self._stream is None else self._stream.iterator
-        caller = self._progress.workers[0]
-        caller.state = Restore(
-            dataset=None if stream is self._dataset else state_of(self._dataset),
-            iterator=state_of(stream),
-        )
-        caller.old = False
+        self._progress.note_caller(self._dataset, stream)
 
     def __del__(self) -> None:
         stream = getattr(self, "_stream", None)

@@ -69,17 +69,31 @@ class Restore:
     generators: str | None = None
     #: The states are those of the last epoch's end, and an epoch begins.
     renew: bool = False
-    #: Batches to draw and drop, where an iterable dataset has no hooks.
+    #: ``limit_batches`` ends the epoch before the dataset's iterator ends.
+    cut: bool = False
+    #: Batches to draw and drop, where an iterable dataset has no hooks, and the generators that the
+    #: epoch began with, where those are not the ones of a new worker.
     skip: int = 0
+    began: str | None = None
 
     def open(self, dataset: Any, iterable: bool) -> Any:
-        """Bring the dataset back; its iterator if it is iterable, else None."""
+        """Bring the dataset back; its iterator if it is iterable, else None. Who skips batches of
+        it then calls :meth:`put_generators_back`."""
+        if self.skip and self.began is not None:
+            Moment.decode(self.began).put_back()
         stream = self._load(dataset, iterable)
         if self.renew and iterable:
             stream = self._begin_epoch(dataset, stream)
+        elif self.cut and iterable:
+            next(stream, None)  # nobody else will, and the next iterator must not begin here
+        if not self.skip:
+            self.put_generators_back()
+        return stream
+
+    def put_generators_back(self) -> None:
+        """As they were after the last batch."""
         if self.generators is not None:
             Moment.decode(self.generators).put_back()
-        return stream
 
     def _load(self, dataset: Any, iterable: bool) -> Any:
         if self.dataset is not None and has_hooks(dataset):
@@ -95,14 +109,14 @@ class Restore:
         """An iterator for the next epoch of a dataset that was loaded as it was at the end of one.
 
         Most hooks only note where the next iterator shall begin: one that ends at once takes that
-        note, and the next begins at the start. Where it does not end, the dataset had nothing to
-        note, and is loaded again to undo what was drawn.
+        note, and the next begins at the start. Where it does not end, the epoch was cut short, or
+        the dataset had nothing to note, and is loaded again to undo what was drawn.
         """
         try:
             next(stream)
         except StopIteration:
             return iter(dataset)
-        return self._load(dataset, iterable=True)
+        return iter(dataset) if self.cut else self._load(dataset, iterable=True)
 
 
 @dataclass
@@ -118,6 +132,8 @@ class Position:
     #: The epoch was not the first of its iterator: workers persist, and no seed was drawn for it.
     again: bool
     finished: bool
+    #: ``limit_batches`` ended it: sampler and dataset have more to give.
+    cut: bool
     #: The generators are those of the end of the epoch, not of its beginning.
     at_end: bool
     persists: bool
@@ -144,7 +160,13 @@ class Position:
         if loader.num_workers != self.workers or (self.workers > 0 and not self.persists):
             self.restores = []  # new workers, with the dataset as the trainer has it
         for restore in self.restores:
-            restore.renew, restore.skip = True, 0
+            restore.renew, restore.cut, restore.skip = True, self.cut, 0
+
+    def end_at(self, limit: int | None) -> None:
+        """Nothing of the epoch is left where so many batches are all of it."""
+        self.cut = limit is not None and self.consumed >= limit
+        for restore in self.restores:
+            restore.cut = self.cut
 
     def seed_of(self, worker: int, iterable: bool) -> int | None:
         """What a worker is seeded from; None: what the epoch was.
@@ -189,6 +211,7 @@ _UNBEGUN: dict[str, Any] = {
     "_sampler_iter_yielded": 0,
     "_steps_since_snapshot": 0,
     "_iterator_finished": False,
+    "cut": False,
     "_index_sampler_state": None,
     "base_seed": None,
     "next_worker": 0,
@@ -287,6 +310,7 @@ def _parse(state: dict[str, Any]) -> Position:
         base_seed=None if state["base_seed"] is None else int(state["base_seed"]),
         again=bool(state["again"]),
         finished=bool(state["_iterator_finished"] or state["at_end"]),
+        cut=bool(state["cut"]),
         at_end=bool(state["at_end"]),
         persists=bool(state["persists"]),
         workers=_count(state["workers"]),
@@ -301,13 +325,15 @@ def _parse(state: dict[str, Any]) -> Position:
 
 
 def _read_restore(entry: Any) -> Restore:
-    generators = entry["generators"]
-    if generators is not None:
-        Moment.decode(generators)  # now, while the error can be told
+    generators, began = entry["generators"], entry["began"]
+    for encoded in (generators, began):
+        if encoded is not None:
+            Moment.decode(encoded)  # now, while the error can be told
     return Restore(
         dataset=entry["dataset"],
         iterator=entry["iterator"],
         generators=generators,
+        began=began,
         renew=bool(entry["renew"]),
         skip=_count(entry["skip"]),
     )
@@ -322,6 +348,15 @@ class WorkerProgress:
     state: bytes | Restore | None = None
     old: bool = False  # the state is that of an earlier epoch's end
     ended: bool = False
+    began: str | None = (
+        None  # its generators when the epoch began, where that was an earlier one's end
+    )
+
+    def generators(self) -> str | None:
+        """After its last batch, where it told them."""
+        if isinstance(self.state, Restore):
+            return self.state.generators
+        return None if self.state is None else pickle.loads(self.state)[2]
 
     def to_dict(self, iterable: bool) -> dict[str, Any]:
         """For the loader's state."""
@@ -338,6 +373,7 @@ class WorkerProgress:
             "generators": generators,
             "renew": self.old,
             "skip": self.batches if iterable and not hooked else 0,
+            "began": self.began if iterable and not hooked else None,
         }
 
 
@@ -367,6 +403,8 @@ class Progress:
             resume.begin_next_epoch(loader)
             if self.counted:
                 resume.sampler = None  # set_epoch() has the next word
+        elif resume is not None:
+            resume.end_at(keeper.limit_batches)
         self.resume = resume
         if resume is None:
             self.epoch = bookmark.epoch + 1
@@ -400,24 +438,35 @@ class Progress:
         self.total: int | None = None
         if (keeper.snapshot_every_n_steps or 1) > 1 or _counts_quietly(self.index_sampler):
             self.total = _length(self.index_sampler)
+        self.limit: int | None = keeper.limit_batches
         if loader.in_order and loader.num_workers and (self.iterable or self.total is not None):
             self.every = max(keeper.snapshot_every_n_steps or 1, 1)
         else:
             self.every = 1  # nobody knows which of a worker's batches will be its last
         if resume is not None:
             self._adopt(resume)
+        self._found = self.consumed
         self.mark: Mark | None = self.make_mark() if self.every > 1 else None
 
-    def epoch_length(self, limit: int | None, told: int | None) -> int | None:
+    def epoch_length(self, told: int | None) -> int | None:
         """Batches of the epoch, where that is known before its end: not of a stream without a
         limit, nor where the sampler itself goes on, since it then gives what is left. What the user
         was ``told`` by ``len(loader)`` counts where we may not ask."""
         if self.resume is not None and self.hooked is not None:
             return None
+        return self._most(told)
+
+    def _most(self, told: int | None = None) -> int | None:
+        """Batches that an epoch has at most."""
         total = told if self.total is None and not self.iterable else self.total
-        if total is None or limit is None:
-            return limit if total is None else total
-        return min(total, limit)
+        if total is None or self.limit is None:
+            return self.limit if total is None else total
+        return min(total, self.limit)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no batch was consumed since the epoch began, or was resumed."""
+        return self.consumed == self._found and not self.finished
 
     def install(self, keeper: Any) -> Progress:
         """Be the one that the loader's state is made from."""
@@ -434,6 +483,7 @@ class Progress:
             self.sampler_state = resume.sampler
         for worker, restore in zip(self.workers, resume.restores, strict=False):
             worker.state, worker.old, worker.batches = restore, restore.renew, restore.skip
+            worker.began = restore.generators if restore.renew else restore.began
         for number in resume.ended:
             self.workers[number].ended = True
 
@@ -441,6 +491,7 @@ class Progress:
         """Workers that persist go on as the last epoch left them."""
         for worker, old in zip(self.workers, before.workers, strict=True):
             worker.state, worker.old = old.state, old.state is not None
+            worker.began = old.generators() if self.iterable else None
         if self.mark is not None:
             self.mark = self.make_mark()
 
@@ -484,15 +535,19 @@ class Progress:
 
     def _load_sampler(self, state: Any) -> Any:
         """As for datasets: what was saved at the beginning of an epoch may be the end of another."""
+        assert self.resume is not None
         self.hooked.load_state_dict(state)
         found = iter(self.index_sampler)
         if self.consumed:
+            if self.resume.cut:
+                next(found, None)
             return found
         try:
             next(found)
         except StopIteration:
             return iter(self.index_sampler)
-        self.hooked.load_state_dict(state)
+        if not self.resume.cut:
+            self.hooked.load_state_dict(state)
         return iter(self.index_sampler)
 
     def sampler_position(self) -> int:
@@ -549,10 +604,23 @@ class Progress:
 
     def note_dataset(self, dataset: Any) -> None:
         """Without workers, and after the iterator is gone: the dataset still knows where it is."""
-        caller = self.workers[0]
-        known = caller.state
+        known = self.workers[0].state
         if not isinstance(known, Restore) or known.iterator is None:
-            caller.state, caller.old = Restore(dataset=state_of(dataset)), False
+            self.note_caller(dataset, None)
+
+    def note_caller(self, dataset: Any, stream: Any) -> None:
+        """The states of hooks that live in the caller's process.
+
+        Most datasets only look where to begin when they are first drawn from: until then what was
+        loaded counts, and in a further epoch they still tell of the last one's end.
+        """
+        if self.untouched and self.resume is not None:
+            return
+        caller = self.workers[0]
+        caller.state = Restore(
+            dataset=None if stream is dataset else state_of(dataset), iterator=state_of(stream)
+        )
+        caller.old = self.untouched and self.epoch > 0
 
     def delivered(self) -> None:
         """A batch was handed over."""
@@ -579,8 +647,8 @@ class Progress:
         A worker's last batch before each mark must, and its last of the epoch. An iterable
         dataset's tasks outnumber its batches by one for each worker that ended.
         """
-        workers, place = len(self.workers), (position + 1) % self.every
-        if self.total is not None and position >= self.total - workers:
+        workers, place, most = len(self.workers), (position + 1) % self.every, self._most()
+        if most is not None and position >= most - workers:
             return True
         return self.every <= 2 * workers or place <= workers or place > self.every - workers
 
@@ -605,6 +673,7 @@ class Progress:
             "_sampler_iter_yielded": mark.consumed,
             "_steps_since_snapshot": self.consumed - mark.consumed,
             "_iterator_finished": self.finished,
+            "cut": self.limit is not None and self.consumed >= self.limit,
             "_index_sampler_state": mark.sampler,
             "length": _length(loader.dataset),
             "base_seed": self.base_seed,

@@ -140,7 +140,9 @@ class BatchWorker:
         self.numbers: list[Any] = []  # indices of the batch in hand
         self.initialised = False
         self.stream: Stream | None = None
-        self.skip = 0  # batches to draw and drop before the first
+        self.skipping: Restore | None = (
+            None  # says how many batches to draw and drop before the first
+        )
         self.wants_state = False
 
     def start(self) -> ExceptionWrapper | None:
@@ -163,6 +165,8 @@ class BatchWorker:
     def open_dataset(self) -> None:
         """Be ready for an epoch: an iterable dataset begins from its start."""
         self.initialised = False
+        if self.skipping is not None:  # nothing of the last epoch was left to fetch
+            self.skipping.put_generators_back()
         restore, self.plan.restore = self.plan.restore, None
         iterator = None
         if restore is not None:
@@ -171,7 +175,7 @@ class BatchWorker:
             iterator = iter(self.dataset)
         if self.plan.iterable:
             self.stream = Stream(iterator, self.plan.drop_last)
-            self.skip = 0 if restore is None else restore.skip
+            self.skipping = restore if restore is not None and restore.skip else None
         self.initialised = True
 
     def draw(self, iterator: Any, first: int, count: int) -> list[Any]:
@@ -190,7 +194,8 @@ class BatchWorker:
         if self.stream is not None:
             self.numbers = index if self.plan.auto_collation else [index]
             self.stage = "sample"
-            self.skip_batches(index)
+            if self.skipping is not None:
+                self.skip_batches(self.skipping, self.stream, index)
             if self.plan.auto_collation:
                 return self.stream.batch(len(index), self.draw)
             return self.stream.one()
@@ -211,14 +216,13 @@ class BatchWorker:
         self.stage = "sample"
         return self.station.fetch(self.source(dataset), numbers)
 
-    def skip_batches(self, index: Any) -> None:
+    def skip_batches(self, restore: Restore, stream: Stream, index: Any) -> None:
         """Draw again what was consumed of a stream that cannot be told where to begin."""
-        stream, count = self.stream, self.skip
-        assert stream is not None
-        self.skip = 0
-        for _ in range(count):
+        self.skipping = None
+        for _ in range(restore.skip):
             with contextlib.suppress(Exception):  # it was raised, and the run went on
                 stream.batch(len(index), self.draw) if self.plan.auto_collation else stream.one()
+        restore.put_generators_back()
 
     def save_state(self) -> None:
         """Let the next result bring the states of hooks and generators along."""
