@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import random
 import subprocess
 import sys
@@ -116,7 +117,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="the default, and the only way")
     parser.add_argument("--run", choices=("first", "second"), help=argparse.SUPPRESS)
     parser.add_argument("--directory", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if min(options.n, options.batch_size, options.prefetch, options.world) < 1:
+        parser.error("--n, --batch-size, --prefetch and --world are at least 1")
+    batches = math.ceil(options.n // options.world / options.batch_size)
+    if not 0 <= options.at <= batches:
+        parser.error(f"--at {options.at}: a rank's epoch has {batches} batches")
+    return options
 
 
 def run_child(options: argparse.Namespace, run: str, directory: str) -> dict[str, Any]:

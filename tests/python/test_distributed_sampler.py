@@ -541,6 +541,9 @@ def test_more_than_there_is_was_not_consumed(consumed: int) -> None:
         ({"order": "keyed"}, "order='keyed', this sampler 'torch'"),
         ({"position": -1}, "position should be 0 to 20"),
         ({"position": 21}, "position should be 0 to 20"),
+        ({"position": None}, "damaged: position=None"),
+        ({"seed": "x"}, "damaged: seed='x'"),
+        ({"epoch": [1]}, r"damaged: epoch=\[1\]"),
     ],
     ids=str,
 )
@@ -552,6 +555,8 @@ def test_a_state_that_does_not_fit_is_refused(changes: dict[str, Any], said: str
     assert sampler.state_dict() == before
     with pytest.raises(ValueError, match="version None"):
         sampler.load_state_dict({"yielded": 3})
+    with pytest.raises(ValueError, match="millhead: cannot resume: not a state of this sampler"):
+        sampler.load_state_dict("yielded")
 
 
 def test_a_state_has_plain_values_and_may_have_more_keys() -> None:

@@ -681,6 +681,9 @@ def _state() -> dict[str, Any]:
         ({"worker_states": [None]}, "damaged"),
         ({"ended": [3]}, "damaged"),
         ({"next_worker": 7}, "damaged"),
+        ({"_sampler_iter_yielded": 10**30}, "damaged"),
+        ({"base_seed": 10**30}, "damaged"),
+        ({"base_seed": -1}, "damaged"),
     ],
 )
 def test_a_wrong_state_is_refused_in_one_line(change: dict[str, Any], message: str) -> None:
@@ -883,3 +886,12 @@ def test_a_new_process_goes_on(arguments: str, same: set[str]) -> None:
     said = json.loads(done.stdout)
     assert said.pop("getitem_calls_before_first_batch") == 0
     assert {name for name, value in said.items() if value} == same
+
+
+@pytest.mark.parametrize("wrong", ["--at=8", "--n=0 --at=0"])
+def test_more_batches_than_there_are_cannot_be_consumed(wrong: str) -> None:
+    program = [sys.executable, str(Path(__file__).parent / "resume.py"), "--n=50", "--batch-size=8"]
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120}
+    done = subprocess.run([*program, *wrong.split()], check=False, **options)
+    assert done.returncode == 2
+    assert "resume.py: error: --" in done.stderr

@@ -234,23 +234,34 @@ class DistributedSampler(torch.utils.data.distributed.DistributedSampler[T_co]):
         beginning.
 
         Raises:
-            ValueError: the state is of another dataset or another order.
+            ValueError: the state is of another dataset or another order, or damaged.
         """
-        if state.get("version") != _STATE_VERSION:
-            raise ValueError(f"not a state of this sampler: version {state.get('version')!r}")
-        mine = self.state_dict()
-        for name in ("length", "shuffle", "order"):
-            if state[name] != mine[name]:
-                raise ValueError(
-                    f"the state has {name}={state[name]!r}, this sampler {mine[name]!r}: what "
-                    "remains of its epoch is not known here"
-                )
-        if not 0 <= state["position"] <= self._count:
-            raise ValueError(f"position should be 0 to {self._count}, but got {state['position']}")
+        wrong = self._what_is_wrong(state)
+        if wrong is not None:
+            raise ValueError(f"millhead: cannot resume: {wrong} (DistributedSampler)")
         self.seed = state["seed"]
         self.epoch = state["epoch"]
         self._resume = (state["epoch"], state["position"])
         self._last = None
+
+    def _what_is_wrong(self, state: Any) -> str | None:
+        """With a state that should be one of this sampler."""
+        version = state.get("version") if isinstance(state, Mapping) else None
+        if version != _STATE_VERSION:
+            return f"not a state of this sampler: version {version!r}"
+        mine = self.state_dict()
+        for name in ("length", "shuffle", "order"):
+            if state.get(name) != mine[name]:
+                return (
+                    f"the state has {name}={state.get(name)!r}, this sampler {mine[name]!r}: what "
+                    "remains of its epoch is not known here"
+                )
+        for name in ("seed", "epoch", "position"):
+            if not isinstance(state.get(name), int):
+                return f"the state is damaged: {name}={state.get(name)!r}"
+        if not 0 <= state["position"] <= self._count:
+            return f"position should be 0 to {self._count}, but got {state['position']}"
+        return None
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy begins where the epoch under way began."""

@@ -292,7 +292,8 @@ def _counts_quietly(sampler: Any) -> bool:
 
 
 def _count(value: Any) -> int:
-    if not isinstance(value, int) or value < 0:
+    """Also a seed: what torch draws for one has 63 bits."""
+    if not isinstance(value, int) or not 0 <= value < 2**63:
         raise ValueError(f"{value!r} is not a count")
     return value
 
@@ -307,7 +308,7 @@ def _parse(state: dict[str, Any]) -> Position:
         consumed=_count(state["_sampler_iter_yielded"]),
         yielded=_count(state["_num_yielded"]),
         since=_count(state["_steps_since_snapshot"]),
-        base_seed=None if state["base_seed"] is None else int(state["base_seed"]),
+        base_seed=None if state["base_seed"] is None else _count(state["base_seed"]),
         again=bool(state["again"]),
         finished=bool(state["_iterator_finished"] or state["at_end"]),
         cut=bool(state["cut"]),
