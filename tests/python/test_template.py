@@ -335,7 +335,10 @@ def test_a_dataset_that_cannot_be_unpickled_is_told_of_in_a_line_and_ends_its_wo
     loader = _loader(dataset, workers=1)
 
     def fail() -> None:
-        with pytest.raises(RuntimeError, match="exited unexpectedly: exited with status"):
+        told = (
+            r"\(pid\(s\) (\d+)\) exited unexpectedly: exited .* \(worker 0 \(pid \1\), starting\):"
+        )
+        with pytest.raises(RuntimeError, match=told):
             next(iter(loader))
 
     (text,) = advice(fail)

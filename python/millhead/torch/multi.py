@@ -599,10 +599,11 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         """What a worker is or was doing, in words."""
         view = self._channel.view(worker)
         handle = self._workers[worker]
+        # It tells its own once it has started.
         pid = view["pid"] or (handle.pid if handle.begun() else "none yet")
         text = f"worker {worker} (pid {pid})"
         index, offset = view["index"], view["offset"]
-        if index is None:
+        if index is None or view["state"] == "starting":
             return f"{text}, {view['state']}"
         what = "item" if self._iterable else "sample index"
         if not self._auto_collation:
