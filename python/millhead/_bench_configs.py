@@ -66,7 +66,7 @@ def _whole(least: int) -> _Kind:
     def fits(value: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
-    return _Kind(f"a whole number{f' of {least} or more' if least > 0 else ''}", fits)
+    return _Kind(f"a whole number of {least} or more", fits)
 
 
 def _one_of(*choices: str) -> _Kind:

@@ -39,12 +39,13 @@ options:
                      (default: 50)
   --train-step S     seconds, or MODULE:NAME of a function that is given each batch
                      (default: 0.1)
-  --repeats N        runs of each configuration, for error bars (default: 3)
+  --repeats N        runs of each configuration, for error bars (default: 3 of the
+                     standard plan, 1 with --configs)
   --cold             run each with an emptied page cache too (as root, or with --files)
   --files PATH       the data's file or directory, for --cold; may be repeated
   --time-limit T     for everything, as 90s, 10m or 1h (default: 10m)
   -o DIR             where the runs go; what is finished there is not run again
-                     (default: bench-TIME)
+                     (default: bench-TIME, or the last one if it was killed)
   --continue         go on with the newest bench-TIME
   --cpus N, --gpus N plan for a machine other than this
   --json             one JSON object: configs, recommended, environment
@@ -97,7 +98,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--epochs", type=whole(1), default=2)
     parser.add_argument("--limit-batches", type=_limit, default=50)
     parser.add_argument("--train-step", type=train_step, default=0.1)
-    parser.add_argument("--repeats", type=whole(1), default=3)
+    parser.add_argument("--repeats", type=whole(1))
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--files", action="append", default=[])
     parser.add_argument("--time-limit", type=duration, default=600.0)
@@ -113,6 +114,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
             raise Wrong(f"no file or directory '{name}' (--files): name the data's")
     if options.files and not options.cold:
         raise Wrong("--files is for --cold (bench): give both")
+    if options.repeats is None:  # a file of configurations is run as it says
+        options.repeats = 3 if options.configs is None else 1
     return options
 
 
@@ -148,6 +151,31 @@ def _output(options: argparse.Namespace) -> Path:
     return Path(f"bench-{datetime.datetime.now():%Y%m%d-%H%M%S}")
 
 
+def _killed(configs: list[Config], settings: Settings) -> Matrix | None:
+    """The newest bench-TIME here, where it holds these very runs and was killed before its end:
+    it has no bench.json, which one that is interrupted writes too."""
+    earlier = sorted(Path().glob("bench-[0-9]*"))
+    if not earlier or (earlier[-1] / "bench.json").exists():
+        return None
+    try:
+        matrix = Matrix(earlier[-1], settings)
+    except Wrong:  # it still runs, or is somebody else's
+        return None
+    runs = runs_of(configs, settings)
+    try:
+        done = sum(matrix.finished(run) is not None for run in runs)
+    except Wrong:  # of other runs
+        done = 0
+    if done:
+        say(
+            f"{matrix.directory} was killed with {done} of {len(runs)} runs done (bench): going on "
+            "there; -o DIR begins anew"
+        )
+        return matrix
+    matrix.close()
+    return None
+
+
 # ---- the benchmark -------------------------------------------------------------------------------
 
 
@@ -165,7 +193,10 @@ def _bench(options: argparse.Namespace) -> int:
         cold=options.cold,
         files=tuple(os.path.abspath(name) for name in options.files),
     )
-    matrix = Matrix(_output(options), settings)
+    matrix = None
+    if options.output is None and not options.go_on:
+        matrix = _killed(configs, settings)
+    matrix = matrix or Matrix(_output(options), settings)
     try:
         outcomes, interrupted = _run(matrix, configs, options.time_limit)
         report = _report(configs, outcomes, seen["environment"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sysconfig
@@ -56,7 +57,7 @@ def _read(tmp_path: Path, text: str, name: str = "c.yaml") -> list[Config]:
         ("prefetch_factor: true", "prefetch_factor is true, must be a whole number"),
         ("num_worker: 2", "unknown key num_worker (PATH): did you mean num_workers?"),
         ("colour: red", "unknown key colour (PATH): known: name, loader, batch_size"),
-        ("num_workers: -1", "num_workers is -1, must be a whole number"),
+        ("num_workers: -1", "num_workers is -1, must be a whole number of 0 or more"),
         ("num_workers: '2'", 'num_workers is "2", must be a whole number'),
         ("num_workers: 1.5", "num_workers is 1.5, must be a whole number"),
         ("batch_size: 0", "batch_size is 0, must be a whole number of 1 or more, or null"),
@@ -366,6 +367,13 @@ def test_each_loader_fetches_exactly_what_it_delivers(here: Path) -> None:
     assert json.loads((here / "out" / "bench.json").read_text()) == report
 
 
+def test_a_file_of_configurations_is_run_once_unless_more_is_asked_for(here: Path) -> None:
+    arguments = ("--limit-batches", "5", "--epochs", "1", "--train-step", "0.001", "--json")
+    done = _bench(here, [OURS_0], "mine:dataset", *arguments, "-o", "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len((here / "counted").read_text().split()) == 5 * 4
+
+
 def test_an_iterable_dataset_is_not_read_beyond_either(here: Path) -> None:
     configs = [TORCH_0, {**TORCH_2, "shuffle": None}, OURS_2]
     done = _bench(here, configs, "mine.py:Stream", *SHORT, "--json", "-o", "out")
@@ -489,6 +497,29 @@ def test_a_killed_benchmark_goes_on_where_it_was(
     other = _bench(here, configs, "mine:slow", *arguments, "--epochs", "2", "-o", "out")
     assert other.returncode == 2
     assert "ours-0 was run with another epochs (out)" in other.stderr
+
+
+def test_the_same_command_goes_on_with_one_that_was_killed(here: Path) -> None:
+    arguments = ("--limit-batches", "2", "--epochs", "1", "--train-step", "0", "--json")
+    whole = _bench(here, [OURS_0, OURS_2], "mine:dataset", *arguments)
+    assert (whole.returncode, whole.stderr) == (0, "")
+    (first,) = here.glob("bench-[0-9]*")
+    # as a kill leaves it: the second configuration not there, and no report
+    (first / "bench.json").unlink()
+    shutil.rmtree(first / "ours-2")
+    before = _files(first / "ours-0")
+
+    other = _bench(here, [OURS_0], "mine:dataset", *arguments, "--epochs", "2")
+    assert (other.returncode, other.stderr) == (0, "")  # other runs: a directory of their own
+    (second,) = set(here.glob("bench-[0-9]*")) - {first}
+    shutil.rmtree(second)
+
+    done = _bench(here, [OURS_0, OURS_2], "mine:dataset", *arguments)
+    assert done.returncode == 0
+    assert f"{first.name} was killed with 1 of 2 runs done" in done.stderr
+    assert _files(first / "ours-0") == before
+    assert [row["repeats"] for row in json.loads(done.stdout)["configs"]] == [1, 1]
+    assert list(here.glob("bench-[0-9]*")) == [first]
 
 
 def test_an_interrupt_shows_what_is_done(
