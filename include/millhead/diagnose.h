@@ -82,13 +82,15 @@ typedef struct mh_usage_sum {
     double memory_per_s;       /* growth of PSS of consumer and workers, bytes per second, robust */
     double memory_first_bytes; /* PSS when the steady part began */
     double memory_last_bytes;
-    double memory_share_up; /* share of the sampled intervals in which it grew, 0..1 */
+    double memory_share_up; /* share of the sampled intervals in which it clearly grew, 0..1 */
+    uint64_t memory_ns;     /* from the first look at memory to the last */
     double memory_available_bytes;
     double gpu_util; /* 0..1; negative: no device sampled */
 
     /* CPUs used by the consumer's process, all its threads, and by all workers: their sum is
      * loader_cpus. */
     double main_cpus, workers_cpus;
+    double workers_delay; /* the workers' part of loader_delay */
     /* What the threads were seen doing, as shares of the looks taken at them, 0..1. The workers'
      * shares are means over the workers. A view from outside is made of these alone; the events
      * of a run give only the _disk ones (state "D"). */

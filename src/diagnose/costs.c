@@ -7,7 +7,7 @@
 
 /* A step whose thread was blocked for a tenth of it or more waits for a device (or sleeps in its
  * place): what it does on a CPU beside that is the consumer's own work. A step blocked for less may
- * be training on the CPU. */
+ * be training on the CPU. Of it: without what it waited for a CPU, which other processes cause. */
 #define DEVICE_BLOCKED 0.1
 /* A device this busy is what a step waits for, even where the waiting spins on a CPU. */
 #define DEVICE_BUSY 0.8
@@ -79,7 +79,7 @@ static void find_waking(mh_costing *costing, const mh_facts *facts)
 /* Whether what the consumer does on a CPU in its steps is its own work and not the training. */
 static int main_is_known(const mh_facts *facts)
 {
-    double step = 0, cpu = 0, blocked = 0, measured = 0, waits = 0, waits_cpu = 0;
+    double step = 0, delay = 0, cpu = 0, blocked = 0, measured = 0, waits = 0, waits_cpu = 0;
     for (size_t at = 0; at < facts->batch_count; at++) {
         const mh_batch_cost *batch = &facts->batches[at];
         double on_cpu, delayed, rest;
@@ -89,10 +89,11 @@ static int main_is_known(const mh_facts *facts)
         waits += mh_ns(batch->wait);
         waits_cpu += smaller(mh_ns(batch->wait_cpu), mh_ns(batch->wait));
         cpu += on_cpu;
+        delay += delayed;
         blocked += rest;
         measured += batch->step_cpu != MH_NOT_MEASURED;
     }
-    if (measured * 2 < (double)facts->batch_count || blocked < DEVICE_BLOCKED * step)
+    if (measured * 2 < (double)facts->batch_count || blocked < DEVICE_BLOCKED * (step - delay))
         return 0;
     const mh_usage_sum *usage = &facts->usage;
     if (usage->wall_ns && usage->gpu_util >= DEVICE_BUSY)

@@ -69,6 +69,11 @@ static int workers_for_waiting(const mh_inquiry *inquiry)
     return inquiry->base.workers * 4 > most ? inquiry->base.workers * 4 : most;
 }
 
+static int collate_waits(const mh_inquiry *inquiry)
+{
+    return inquiry->sums.costs.collate_blocked > inquiry->sums.costs.collate_cpu;
+}
+
 static mh_replay_options at_half(const mh_inquiry *inquiry)
 {
     mh_replay_options options = inquiry->base;
@@ -176,6 +181,8 @@ static void advise_workers(mh_inquiry *inquiry, const fix_try *found)
     const char *why = now == 0 ? "loading then overlaps with training"
                       : out->cause == MH_CAUSE_LATENCY
                           ? "more requests are then under way, and memory for their batches"
+                      : inquiry->loss == MH_LOSS_COLLATE && collate_waits(inquiry)
+                          ? "collate_fn waits more than it works, and then does so side by side"
                           : "CPUs are idle";
     mh_say_fix(out, "num_workers=%d (now %d): %s; the run is then %.2f times as fast", found->value,
                now, why, out->predicted_gain);
@@ -343,8 +350,11 @@ mh_status mh_fix_make(mh_inquiry *inquiry, mh_error *err)
 {
     switch (inquiry->loss) {
     case MH_LOSS_FETCH_CPU:
-    case MH_LOSS_COLLATE:
         return fix_making(inquiry, workers_for_cpu(inquiry), err);
+    case MH_LOSS_COLLATE:
+        return fix_making(
+            inquiry,
+            collate_waits(inquiry) ? workers_for_waiting(inquiry) : workers_for_cpu(inquiry), err);
     case MH_LOSS_FETCH_BLOCKED:
         if (inquiry->out->cause == MH_CAUSE_LATENCY)
             return fix_making(inquiry, workers_for_waiting(inquiry), err);

@@ -209,6 +209,7 @@ static void memory_sum(const mh_outside *outside, double seconds, mh_usage_sum *
     out->memory_first_bytes = outside->memory_bytes[0];
     out->memory_last_bytes = outside->memory_bytes[count - 1];
     out->memory_available_bytes = (double)or_zero(outside->system_last.available_bytes);
+    out->memory_ns = (uint64_t)(seconds * 1e9);
     if (count < 20) /* a few seconds tell nothing about growth */
         return;
     for (size_t at = 0; at < count - half; at++)
@@ -227,7 +228,7 @@ static void workers_sum(const mh_outside *outside, double ns, mh_usage_sum *out)
         const mh_seen_process *worker = &outside->workers[at];
         out->workers_cpus += (double)(worker->last.cpu_ns - worker->first.cpu_ns) / ns;
         if (worker->last.delay_ns > worker->first.delay_ns)
-            out->loader_delay += (double)(worker->last.delay_ns - worker->first.delay_ns) / ns;
+            out->workers_delay += (double)(worker->last.delay_ns - worker->first.delay_ns) / ns;
         looks += worker->looks;
         run += worker->run;
         disk += worker->disk;
@@ -286,6 +287,7 @@ void mh_outside_sum(const mh_outside *outside, mh_facts *facts)
     if (out->disk_busy > 1)
         out->disk_busy = 1;
     workers_sum(outside, ns, out);
+    out->loader_delay += out->workers_delay;
     out->loader_cpus = out->main_cpus + out->workers_cpus;
     memory_sum(outside, seconds, out);
     facts->run_ns = wall_ns;

@@ -29,9 +29,9 @@ mh_status mh_run_judge(mh_verdict *out, const mh_run *run, mh_error *err)
     MH_TRY(mh_verdict_make(out, &run->facts, err));
     if (run->bad_lines)
         warn(out,
-             "%" PRIu64 " lines are not exactly one JSON object, the first is line %" PRIu64
-             "; what they hold was read as far as it goes",
-             run->bad_lines, run->first_bad);
+             "%" PRIu64 " line%s not exactly one JSON object, the first is line %" PRIu64
+             "; what is in them was read as far as it goes",
+             run->bad_lines, run->bad_lines == 1 ? " is" : "s are", run->first_bad);
     if (run->cut)
         warn(out, "the end of the run is not in the log: it still runs, or it was cut off");
     if (run->other_loaders)

@@ -220,8 +220,8 @@ static mh_status reading_facts(reading *r, const char *path, mh_error *err)
         return mh_fail(err, MH_ERR_CORRUPT, "%s is empty", path);
     if (r->events == 0)
         return mh_fail(err, MH_ERR_CORRUPT,
-                       "%s holds no event: %" PRIu64 " lines, %" PRIu64 " of them no JSON object",
-                       path, r->lines, run->bad_lines);
+                       "%s holds no event: %" PRIu64 " line%s, %" PRIu64 " of them no JSON object",
+                       path, r->lines, r->lines == 1 ? "" : "s", run->bad_lines);
     if (r->earth.seen && !r->batches.seen) {
         run->facts.usage.gpu_util = -1;
         MH_TRY(mh_earth_facts(&r->earth, run, err));

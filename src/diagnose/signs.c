@@ -1,6 +1,7 @@
 /* signs.c - warning signs that are no cause by themselves, and memory that grows
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "base/alloc.h"
 #include "diagnose/inquiry.h"
 
 #include <string.h>
@@ -19,7 +20,7 @@
 
 static double grown_bytes(const mh_usage_sum *usage)
 {
-    return usage->memory_per_s * mh_ns(usage->wall_ns) / 1e9;
+    return usage->memory_per_s * mh_ns(usage->memory_ns) / 1e9;
 }
 
 /* By the slope: a last look may come when the run has ended and its memory is free again. */
@@ -27,7 +28,7 @@ int mh_memory_grows(const mh_usage_sum *usage)
 {
     double growth = grown_bytes(usage);
     double ends = usage->memory_last_bytes - usage->memory_first_bytes;
-    return mh_ns(usage->wall_ns) / 1e9 >= GROWTH_SECONDS && growth >= GROWTH_LEAST &&
+    return mh_ns(usage->memory_ns) / 1e9 >= GROWTH_SECONDS && growth >= GROWTH_LEAST &&
            growth >= GROWTH_SHARE * usage->memory_first_bytes &&
            usage->memory_share_up >= GROWTH_STEADY && growth >= GROWTH_EVEN * ends;
 }
@@ -63,7 +64,7 @@ void mh_memory_say(mh_verdict *out, const mh_facts *facts, int is_cause)
                     "memory grew by %.3g MB a second, from %.4g MB by %.3g MB in %.3g s, in %.0f "
                     "%% of the looks",
                     per_s / 1e6, usage->memory_first_bytes / 1e6, grown_bytes(usage) / 1e6,
-                    mh_ns(usage->wall_ns) / 1e9, 100 * usage->memory_share_up);
+                    mh_ns(usage->memory_ns) / 1e9, 100 * usage->memory_share_up);
         mh_say_fix(out, "find what grows: %s", memory_hint(facts));
     } else {
         mh_warning(out, "memory grows by %.3g MB a second: %s", per_s / 1e6, memory_hint(facts));
@@ -103,6 +104,73 @@ static void warn_saw_tooth(const mh_inquiry *inquiry)
                inquiry->base.workers, inquiry->base.workers ? inquiry->base.prefetch : 0);
 }
 
+/* --- one worker unlike the others ---------------------------------------------------------------
+ */
+
+/* A worker is slow where nearly all its batches take longer than so many of the others': a slow
+ * sample now and then makes no slow worker. */
+#define SLOW_TIMES 2
+#define SLOW_BATCHES 0.8
+#define SLOW_LEAST 5 /* batches of it */
+
+typedef struct worker_sum {
+    double fetch, batches, slow; /* slow: batches above SLOW_TIMES of the others' mean */
+} worker_sum;
+
+/* The worker's sums; NULL for a batch that does not count. */
+static worker_sum *sum_of(worker_sum *sums, const mh_facts *facts, const mh_batch_cost *batch)
+{
+    int counts = batch->worker >= 0 && batch->worker < facts->workers &&
+                 batch->fetch != MH_NOT_MEASURED && !batch->first;
+    return counts ? &sums[batch->worker] : NULL;
+}
+
+static double mean_of_others(const worker_sum *all, const worker_sum *one)
+{
+    double batches = all->batches - one->batches;
+    return batches > 0 ? (all->fetch - one->fetch) / batches : 0;
+}
+
+static void say_slow_worker(const mh_inquiry *inquiry, worker_sum *sums)
+{
+    const mh_facts *facts = inquiry->facts;
+    worker_sum all = {0}, *of;
+    for (size_t at = 0; at < facts->batch_count; at++) {
+        if (!(of = sum_of(sums, facts, &facts->batches[at])))
+            continue;
+        of->fetch += mh_ns(facts->batches[at].fetch);
+        of->batches++;
+        all.fetch += mh_ns(facts->batches[at].fetch);
+        all.batches++;
+    }
+    for (size_t at = 0; at < facts->batch_count; at++) {
+        if ((of = sum_of(sums, facts, &facts->batches[at])))
+            of->slow += mh_ns(facts->batches[at].fetch) > SLOW_TIMES * mean_of_others(&all, of);
+    }
+    for (int worker = 0; worker < facts->workers; worker++) {
+        of = &sums[worker];
+        if (of->batches < SLOW_LEAST || of->slow < SLOW_BATCHES * of->batches ||
+            all.batches - of->batches < SLOW_LEAST)
+            continue;
+        mh_warning(inquiry->out,
+                   "worker %d takes %.3g ms to fetch a batch, the others %.3g ms: look at its part "
+                   "of the data (its shards)",
+                   worker, of->fetch / of->batches / 1e6, mean_of_others(&all, of) / 1e6);
+        return;
+    }
+}
+
+/* Of an iterable dataset each worker has its own part, and batches are taken from all in turn. */
+static void warn_slow_worker(const mh_inquiry *inquiry)
+{
+    if (inquiry->out->device_wait_share < 0.05 || inquiry->facts->workers < 2)
+        return;
+    worker_sum *sums = mh_calloc((size_t)inquiry->facts->workers, sizeof *sums);
+    if (sums)
+        say_slow_worker(inquiry, sums);
+    mh_free(sums); /* without memory: a warning less */
+}
+
 /* --- the machine ----------------------------------------------------------------------------- */
 
 static void warn_cpus(const mh_inquiry *inquiry)
@@ -116,10 +184,10 @@ static void warn_cpus(const mh_inquiry *inquiry)
                    "other processes use %.2g CPUs: times are longer than the run's "
                    "own, and gains smaller than they could be",
                    inquiry->other_cpus);
+    int more_workers = inquiry->out->fix_settings.workers > facts->workers; /* they only wait */
     if (inquiry->own_cpus + inquiry->other_cpus >= MH_SATURATED * cpus)
-        mh_warning(inquiry->out,
-                   "all %d CPUs are busy: more workers win where they wait, not where they compute",
-                   facts->cpus);
+        mh_warning(inquiry->out, "all %d CPUs are busy: more workers win %s", facts->cpus,
+                   more_workers ? "where they wait, not where they compute" : "nothing here");
     if (facts->workers > 0 && facts->workers <= facts->cpus &&
         inquiry->own_cpus + inquiry->other_cpus >= MH_SATURATED * cpus &&
         facts->usage.loader_cpus + facts->usage.loader_delay >= 2 * MH_CROWDED * cpus)
@@ -176,6 +244,7 @@ void mh_signs(const mh_inquiry *inquiry)
     warn_short(inquiry);
     warn_handover(inquiry);
     warn_saw_tooth(inquiry);
+    warn_slow_worker(inquiry);
     warn_cpus(inquiry);
     warn_memory(inquiry);
     const mh_usage_sum *usage = &inquiry->facts->usage;

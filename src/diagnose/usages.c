@@ -11,6 +11,7 @@
 #define SLOPE_POINTS 200 /* their pairs are all compared */
 #define ROUND_MOST 4096  /* processes in one round of looks */
 #define NS_PER_S 1e9
+#define CLEARLY_UP 0.1 /* of what the slope would add */
 /* Processes of one round are looked at within less; rounds are about a second apart. */
 #define LOOK_NS UINT64_C(500000000)
 
@@ -135,7 +136,9 @@ static void process_facts(const mh_usage_look *looks, size_t count, uint64_t ste
     double cpus = gained(came_later ? 0 : looks[first].cpu, last->cpu) / wall;
     out->loader_cpus += cpus;
     *(last->is_main ? &out->main_cpus : &out->workers_cpus) += cpus;
-    out->loader_delay += gained(came_later ? 0 : looks[first].delay, last->delay) / wall;
+    double delay = gained(came_later ? 0 : looks[first].delay, last->delay) / wall;
+    out->loader_delay += delay;
+    out->workers_delay += last->is_main ? 0 : delay;
 }
 
 /* PSS is dear to read and not in every look: in between it has changed as RSS has. One process's
@@ -249,6 +252,19 @@ static double robust_slope(const memory_point *points, size_t count, double *slo
     return found % 2 ? slopes[found / 2] : (slopes[found / 2 - 1] + slopes[found / 2]) / 2;
 }
 
+/* The share of the intervals that are part of the growth: one that has less than a tenth of what
+ * the slope would have it gain is not, so that one jump among looks that are all alike is not
+ * growth all the time. */
+static double share_up(const memory_point *points, size_t count, double slope)
+{
+    size_t up = 0;
+    for (size_t at = 1; at < count; at++) {
+        double least = slope > 0 ? CLEARLY_UP * slope * (points[at].t - points[at - 1].t) : 0;
+        up += points[at].bytes - points[at - 1].bytes > least;
+    }
+    return count > 1 ? (double)up / (double)(count - 1) : 0;
+}
+
 static mh_status memory_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *out, mh_error *err)
 {
     size_t looks = usages->look_count;
@@ -258,13 +274,13 @@ static mh_status memory_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *
     mh_status status = MH_OK;
     if (points && pids && slopes) {
         qsort(usages->looks, looks, sizeof *usages->looks, by_time);
-        size_t count = memory_points(usages, steady, points, pids), up = 0;
-        for (size_t at = 1; at < count; at++)
-            up += points[at].bytes > points[at - 1].bytes;
-        out->memory_share_up = count > 1 ? (double)up / (double)(count - 1) : 0;
+        size_t count = memory_points(usages, steady, points, pids);
         out->memory_first_bytes = count ? points[0].bytes : 0;
         out->memory_last_bytes = count ? points[count - 1].bytes : 0;
         out->memory_per_s = robust_slope(points, count, slopes);
+        out->memory_share_up = share_up(points, count, out->memory_per_s);
+        if (count)
+            out->memory_ns = (uint64_t)((points[count - 1].t - points[0].t) * NS_PER_S);
     } else {
         status = mh_fail(err, MH_ERR_NOMEM, "no memory for %zu looks at processes", looks);
     }

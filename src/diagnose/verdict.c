@@ -406,15 +406,17 @@ static mh_cause cause_of_cpu(const mh_inquiry *inquiry)
     return facts->workers == 0 ? MH_CAUSE_PYTHON : MH_CAUSE_CPU;
 }
 
-/* Blocked in the thread that was watched, while threads of its own worked for it. */
+/* Blocked in the thread that was watched, while threads of its own worked for it, or wanted to:
+ * on a busy machine they wait for a CPU. */
 static int helpers_worked(const mh_inquiry *inquiry)
 {
     const mh_usage_sum *usage = &inquiry->facts->usage;
     const mh_costs *costs = &inquiry->sums.costs;
     if (!usage->wall_ns || inquiry->facts->workers <= 0 || inquiry->steady_ns <= 0)
         return 0;
-    double helpers = usage->workers_cpus -
-                     (costs->fetch_cpu + costs->read_cpu + costs->collate_cpu) / inquiry->steady_ns;
+    double watched = costs->fetch_cpu + costs->read_cpu + costs->fetch_delay + costs->collate_cpu +
+                     costs->collate_delay;
+    double helpers = usage->workers_cpus + usage->workers_delay - watched / inquiry->steady_ns;
     return helpers > 0.5 * costs->fetch_blocked / inquiry->steady_ns && helpers > 0.1;
 }
 
@@ -601,6 +603,7 @@ static void clean_facts(mh_facts *facts)
         &usage->gpu_util,
         &usage->main_cpus,
         &usage->workers_cpus,
+        &usage->workers_delay,
         &usage->main_data,
         &usage->main_disk,
         &usage->workers_run,

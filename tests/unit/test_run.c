@@ -227,9 +227,25 @@ static void test_usage(void **state)
     assert_true(usage->memory_first_bytes == 1100 && usage->memory_last_bytes == 1180);
     assert_true(fabs(usage->memory_per_s - 10) < 1e-6); /* one odd point does not move it */
     assert_true(fabs(usage->memory_share_up - 0.75) < 1e-9);
+    assert_true(usage->memory_ns == UINT64_C(8000000000));
+    assert_true(fabs(usage->workers_delay - 1) < 1e-9);
     assert_true(usage->memory_available_bytes == 5000);
     assert_true(fabs(usage->gpu_util - 0.6) < 1e-9);
     assert_true(usage->main_disk == 1 && usage->workers_disk == 1);
+    mh_run_close(run);
+}
+
+/* The library that is loaded in the end, or the buffer that is made then, is no leak. */
+static void test_one_jump_is_no_growth(void **state)
+{
+    mh_run *run = read_text(
+        *state, "log",
+        "{\"event\":\"wait\",\"t\":1" S(0) ",\"ns\":0}\n" LOOK(1, "main", 10, 1, 268000000)
+            LOOK(1, "main", 12, 2, 268000100) LOOK(1, "main", 14, 3, 268260000)
+                LOOK(1, "main", 16, 4, 400000000));
+    const mh_usage_sum *usage = &mh_run_facts(run)->usage;
+    assert_true(usage->memory_per_s > 1e6 && usage->memory_ns == UINT64_C(6000000000));
+    assert_true(usage->memory_share_up < 0.5);
     mh_run_close(run);
 }
 
@@ -427,7 +443,7 @@ static void test_refusals(void **state)
     } cases[] = {
         {NULL, MH_ERR_NOT_FOUND, "no events.jsonl in the directory"},
         {"", MH_ERR_CORRUPT, "is empty"},
-        {"\n", MH_ERR_CORRUPT, "holds no event: 1 lines, 1 of them no JSON object"},
+        {"\n", MH_ERR_CORRUPT, "holds no event: 1 line, 1 of them no JSON object"},
         {"{\"a\": 1}\n[]\n", MH_ERR_CORRUPT, "holds no event: 2 lines, 1 of them"},
         {HEADER, MH_ERR_CORRUPT, "tells of no batch: 1 events of other kinds"},
         {"{\"event\":\"run start\",\"time\":1}\n", MH_ERR_CORRUPT, "tells of no batch"},
@@ -507,6 +523,7 @@ int main(void)
         WITH_TREE(test_equal_numbers_are_other_batches),
         WITH_TREE(test_a_timer_alone_gives_batches),
         WITH_TREE(test_usage),
+        WITH_TREE(test_one_jump_is_no_growth),
         WITH_TREE(test_ranks_meet_in_the_step),
         WITH_TREE(test_ranks_with_barriers),
         WITH_TREE(test_a_ranks_first_batch_is_start_up),

@@ -200,7 +200,7 @@ static plant plant_memory(uint64_t *seed)
     plant planted = plant_control(seed);
     mh_usage_sum *usage = &planted.facts.usage;
     double per_s = planted_between(seed, 5e6, 200e6), seconds = planted_between(seed, 8, 60);
-    usage->wall_ns = (uint64_t)(seconds * 1e9);
+    usage->wall_ns = usage->memory_ns = (uint64_t)(seconds * 1e9);
     usage->memory_first_bytes = planted_between(seed, 100e6, 700e6);
     usage->memory_last_bytes = usage->memory_first_bytes + per_s * seconds;
     usage->memory_per_s = per_s * planted_between(seed, 0.8, 1.1);
@@ -501,6 +501,98 @@ static void waiting_for_others_is_no_work_of_the_process(void **state)
     free(planted_batches(&facts));
 }
 
+/* A busy machine: the step's thread waits for a CPU, which is no training. */
+static void work_of_the_process_is_seen_on_a_busy_machine(void **state)
+{
+    (void)state;
+    uint64_t seed = 31;
+    plant planted = plant_main(&seed);
+    mh_batch_cost *batches = planted_batches(&planted.facts);
+    for (size_t at = 0; at < planted.facts.batch_count; at++) {
+        batches[at].step_delay = 9 * batches[at].step;
+        batches[at].step += batches[at].step_delay;
+    }
+    (void)planted_waits(&planted.facts);
+    mh_verdict verdict = judged(&planted.facts);
+    assert_true(verdict.stages.main > 0);
+    free(planted_batches(&planted.facts));
+}
+
+static int warns(const mh_verdict *verdict, const char *text)
+{
+    for (size_t at = 0; at < verdict->warning_count; at++) {
+        if (strstr(verdict->warnings[at], text))
+            return 1;
+    }
+    return 0;
+}
+
+/* Threads of a worker's own decode for it; others on the machine keep them from a CPU. */
+static void helpers_of_a_worker_are_no_latency(void **state)
+{
+    (void)state;
+    uint64_t seed = 32;
+    plant planted = plant_latency(&seed);
+    mh_usage_sum *usage = &planted.facts.usage;
+    int workers = planted.facts.workers;
+    usage->wall_ns = 10000 * MS;
+    assert_int_equal(judged(&planted.facts).cause, MH_CAUSE_LATENCY);
+    usage->workers_cpus = 0.4 * workers;
+    usage->workers_delay = 0.5 * workers;
+    assert_int_equal(judged(&planted.facts).cause, MH_CAUSE_CPU);
+    free(planted_batches(&planted.facts));
+}
+
+/* What only waits wants no CPU: more workers help, and no warning says that they do not. */
+static void waiting_is_helped_by_workers_on_a_full_machine(void **state)
+{
+    (void)state;
+    uint64_t seed = 33;
+    plant planted = plant_latency(&seed), collating = plant_collate(&seed);
+    planted.facts.usage.wall_ns = 10000 * MS;
+    planted.facts.usage.busy_cpus = planted.facts.cpus;
+    mh_verdict verdict = judged(&planted.facts);
+    assert_true(verdict.fix_settings.workers > planted.facts.workers);
+    assert_true(warns(&verdict, "CPUs are busy"));
+    assert_false(warns(&verdict, "more workers win nothing"));
+
+    mh_batch_cost *batches = planted_batches(&collating.facts);
+    for (size_t at = 0; at < collating.facts.batch_count; at++)
+        batches[at].collate_cpu = 0;
+    collating.facts.usage.wall_ns = 10000 * MS;
+    collating.facts.usage.busy_cpus = collating.facts.cpus;
+    verdict = judged(&collating.facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_COLLATE);
+    assert_true(verdict.fix_settings.workers > collating.facts.workers);
+    free(planted_batches(&planted.facts));
+    free(batches);
+}
+
+static void one_slow_worker_is_told_of(void **state)
+{
+    (void)state;
+    uint64_t seed = 34;
+    plant planted = plant_latency(&seed);
+    planted.facts.workers = 3;
+    mh_batch_cost *batches = planted_batches(&planted.facts);
+    for (size_t at = 0; at < planted.facts.batch_count; at++)
+        batches[at].worker = (int)(at % 3);
+    (void)planted_waits(&planted.facts);
+    mh_verdict verdict = judged(&planted.facts);
+    assert_false(warns(&verdict, "its part of the data"));
+    batches[33].fetch *= 100; /* one slow batch makes no slow worker */
+    (void)planted_waits(&planted.facts);
+    verdict = judged(&planted.facts);
+    assert_false(warns(&verdict, "its part of the data"));
+    batches[33].fetch /= 100;
+    for (size_t at = 1; at < planted.facts.batch_count; at += 3)
+        batches[at].fetch *= 5;
+    (void)planted_waits(&planted.facts);
+    verdict = judged(&planted.facts);
+    assert_true(warns(&verdict, "worker 1 takes"));
+    free(batches);
+}
+
 static void control(void **state)
 {
     (void)state;
@@ -609,6 +701,10 @@ int main(void)
         cmocka_unit_test(waking_up_belongs_to_the_sleep),
         cmocka_unit_test(others_on_the_machine_are_counted),
         cmocka_unit_test(waiting_for_others_is_no_work_of_the_process),
+        cmocka_unit_test(work_of_the_process_is_seen_on_a_busy_machine),
+        cmocka_unit_test(helpers_of_a_worker_are_no_latency),
+        cmocka_unit_test(waiting_is_helped_by_workers_on_a_full_machine),
+        cmocka_unit_test(one_slow_worker_is_told_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
