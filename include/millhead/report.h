@@ -29,8 +29,7 @@ MH_API const char *mh_vantage_name(mh_vantage vantage);
 /* Writes the events of a run directory, events file or log in the Trace Event Format of Chromium,
  * which Perfetto reads too: a row per worker, rows of the consumer, counters for memory and CPUs.
  * Memory does not grow with the run. *out_events, when not NULL, is how many were written. On
- * failure the file may be left in part. Progress and errors: as mh_run_read; MH_ERR_IO for the
- * output. */
+ * failure no file is left. Progress and errors: as mh_run_read; MH_ERR_IO for the output. */
 MH_API MH_MUST_CHECK mh_status mh_export_trace(const char *path, const char *out_path,
                                                uint64_t *out_events,
                                                int (*progress)(void *, uint64_t, uint64_t),

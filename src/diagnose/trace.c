@@ -14,6 +14,8 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* Rows of a rank; a loader's begin at its number times ROWS_PER_LOADER. */
 enum {
@@ -388,6 +390,7 @@ mh_status mh_export_trace(const char *path, const char *out_path, uint64_t *out_
                .first_unix = NAN,
                .progress = progress,
                .progress_argument = progress_arg};
+    struct stat about;
     if (!path || !out_path)
         return mh_fail(err, MH_ERR_INVALID, "a trace needs a run and a file to write");
     MH_TRY(mh_run_bytes(path, &t.bytes_all, err)); /* before anything is written */
@@ -410,9 +413,12 @@ mh_status mh_export_trace(const char *path, const char *out_path, uint64_t *out_
     mh_jsonout_deinit(&t.json);
     mh_records_deinit(&t.rows);
     mh_records_deinit(&t.looks);
+    bool regular = fstat(fileno(file), &about) == 0 && S_ISREG(about.st_mode);
     if (fclose(file) != 0 && status == MH_OK)
         status = mh_fail_sys(err, MH_ERR_IO, errno, "cannot write %s", out_path);
     if (status == MH_OK && out_events)
         *out_events = t.events;
+    if (status != MH_OK && regular)
+        (void)unlink(out_path); /* half a trace opens nowhere */
     return status;
 }

@@ -155,6 +155,10 @@ bad 1 export "$run" --csv "$scratch/gone/x.csv"
 contains "$err" "$scratch/gone/x.csv"
 bad 1 export "$run" --trace "$scratch/gone/x.json"
 contains "$err" "$scratch/gone/x.json"
+mkdir "$scratch/later"
+header 2 0 >"$scratch/later/events.jsonl"
+bad 1 export "$scratch/later" --trace "$scratch/half.json"
+[ ! -e "$scratch/half.json" ] || fail "half a trace is left"
 if [ -w /dev/full ]; then
     bad 1 export "$run" --trace /dev/full
     contains "$err" "No space left"
