@@ -242,6 +242,8 @@ int mh_batches_event(mh_batches *batches, const mh_log_event *event)
             end += mh_log_or(event->ns, 0);
         batches->first_t = begin < batches->first_t ? begin : batches->first_t;
         batches->last_t = end > batches->last_t ? end : batches->last_t;
+        if (handlers[event->is] && end > batches->worked_t)
+            batches->worked_t = end;
     }
     return handlers[event->is] ? handlers[event->is](batches, event) : 1;
 }

@@ -228,7 +228,7 @@ static mh_status reading_facts(reading *r, const char *path, mh_error *err)
     } else {
         run->cut = !r->ended;
         MH_TRY(mh_batches_facts(&r->batches, run, &steady, err));
-        MH_TRY(mh_usages_facts(&r->usages, steady, &run->facts.usage, err));
+        MH_TRY(mh_usages_facts(&r->usages, steady, r->batches.worked_t, &run->facts.usage, err));
         MH_TRY(mh_ranks_facts(&r->ranks, &run->ranks, &run->facts.rank_count, err));
         run->facts.ranks = run->ranks;
     }

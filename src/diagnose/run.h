@@ -56,9 +56,9 @@ typedef struct mh_usages {
 } mh_usages;
 
 MH_MUST_CHECK int mh_usages_event(mh_usages *usages, const mh_log_event *event);
-/* Sums from `steady` on (ns of the events' clock). MH_ERR_NOMEM. */
-MH_MUST_CHECK mh_status mh_usages_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *out,
-                                        mh_error *err);
+/* Sums from `steady` on (ns of the events' clock) until the work `ended`. MH_ERR_NOMEM. */
+MH_MUST_CHECK mh_status mh_usages_facts(mh_usages *usages, uint64_t steady, uint64_t ended,
+                                        mh_usage_sum *out, mh_error *err);
 void mh_usages_deinit(mh_usages *usages);
 
 /* --- ranksums.c: every rank's sums --- */
@@ -103,6 +103,7 @@ typedef struct mh_batches {
     mh_loader_seen *loaders;
     size_t loader_count, loader_room;
     uint64_t first_t, last_t; /* of all events */
+    uint64_t worked_t;        /* the end of the last that tells of loading or training */
     int seen;                 /* anything timed */
 } mh_batches;
 

@@ -13,12 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-typedef enum rank_phase { OWN, DATA, FORWARD, BACKWARD, UPDATE, PHASES } rank_phase;
+typedef enum rank_phase { OWN, DATA, FORWARD, BACKWARD, UPDATE, PHASES, TOTAL = PHASES } rank_phase;
 
 static double per_step(const mh_rank_cost *rank, rank_phase phase)
 {
-    const uint64_t times[PHASES] = {rank->own, rank->data, rank->forward, rank->backward,
-                                    rank->update};
+    const uint64_t times[TOTAL + 1] = {rank->own,      rank->data,   rank->forward,
+                                       rank->backward, rank->update, rank->total};
     return rank->steps ? mh_ns(times[phase]) / (double)rank->steps : 0;
 }
 
@@ -63,6 +63,16 @@ static rank_excess largest_excess(const mh_facts *facts, int waiting_measured, d
         }
     }
     return best;
+}
+
+/* Of that, what others did wait for: ranks that meet take equally long for a step. By how much the
+ * rank's whole step is longer than theirs, nobody has waited: they train independently, or meet
+ * seldom. */
+static double waited_for(const mh_facts *facts, const rank_excess *excess, double *room)
+{
+    double apart = per_step(&facts->ranks[excess->rank], TOTAL) -
+                   median_of_others(facts, excess->rank, TOTAL, room);
+    return apart > 0 ? excess->ns - apart : excess->ns;
 }
 
 /* Which phase makes up most of a rank's excess in the sum. */
@@ -125,9 +135,11 @@ void mh_straggler_find(mh_straggler *out, const mh_facts *facts)
         waiting_measured |= rank->waiting > 0;
     }
     rank_excess excess = largest_excess(facts, waiting_measured, room);
+    rank_phase phase = phase_of(facts, &excess, room);
+    excess.ns = waited_for(facts, &excess, room);
     if (excess.ns > 0 && step > 0) {
         out->gain = mh_gain(step, step - excess.ns);
-        describe(out, facts, &excess, phase_of(facts, &excess, room), step);
+        describe(out, facts, &excess, phase, step);
     }
     mh_free(room);
 }

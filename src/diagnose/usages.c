@@ -14,6 +14,8 @@
 #define CLEARLY_UP 0.1 /* of what the slope would add */
 /* Processes of one round are looked at within less; rounds are about a second apart. */
 #define LOOK_NS UINT64_C(500000000)
+/* Work this long has looks enough of its own. */
+#define ENOUGH_NS UINT64_C(3000000000)
 
 static int look_add(mh_usages *usages, const mh_log_event *event)
 {
@@ -290,9 +292,27 @@ static mh_status memory_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *
     return status;
 }
 
-mh_status mh_usages_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *out, mh_error *err)
+/* A process that goes on after its last batch, if only because it takes long to end on a busy
+ * machine, has no workers then, and its memory is free. */
+static void forget_after(mh_usages *usages, uint64_t ended)
+{
+    size_t looks = 0, systems = 0;
+    for (size_t at = 0; at < usages->look_count; at++)
+        if (usages->looks[at].t <= ended)
+            usages->looks[looks++] = usages->looks[at];
+    for (size_t at = 0; at < usages->system_count; at++)
+        if (usages->systems[at].t <= ended)
+            usages->systems[systems++] = usages->systems[at];
+    usages->look_count = looks;
+    usages->system_count = systems;
+}
+
+mh_status mh_usages_facts(mh_usages *usages, uint64_t steady, uint64_t ended, mh_usage_sum *out,
+                          mh_error *err)
 {
     *out = (mh_usage_sum){.gpu_util = -1};
+    if (ended >= steady + ENOUGH_NS)
+        forget_after(usages, ended);
     if (usages->gpu_looks)
         out->gpu_util = usages->gpu_util / (double)usages->gpu_looks;
     system_facts(usages, steady, out);

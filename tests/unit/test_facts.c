@@ -46,6 +46,20 @@ static void the_slow_rank_is_named(void **state)
     }
 }
 
+/* They never meet: one is slow, and nobody waits for it. */
+static void ranks_that_train_independently_lose_nothing(void **state)
+{
+    (void)state;
+    uint64_t seed = 5;
+    mh_rank_cost ranks[4];
+    make_ranks(ranks, &seed, 2, 30e6, 0);
+    mh_facts facts = {.ranks = ranks, .rank_count = 4, .workers = -1};
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_STRAGGLER);
+    ranks[2].total += 100 * 30 * MS; /* what the others did not wait in their steps */
+    ranks[2].own += 100 * 30 * MS;
+    assert_int_not_equal(judged(&facts).cause, MH_CAUSE_STRAGGLER);
+}
+
 static void equal_ranks_have_no_straggler(void **state)
 {
     (void)state;
@@ -356,6 +370,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_slow_rank_is_named),
+        cmocka_unit_test(ranks_that_train_independently_lose_nothing),
         cmocka_unit_test(equal_ranks_have_no_straggler),
         cmocka_unit_test(a_log_without_cpu_times),
         cmocka_unit_test(workers_that_were_not_watched),

@@ -235,6 +235,23 @@ static void test_usage(void **state)
     mh_run_close(run);
 }
 
+/* A process that takes its time to end, its memory already free. */
+static void test_looks_after_the_end_do_not_count(void **state)
+{
+    mh_run *run = read_text(
+        *state, "log",
+        "{\"event\":\"wait\",\"t\":1" S(
+            0) ",\"ns\":0}\n"
+               "{\"event\":\"step\",\"t\":1" S(0) ",\"ns\":" S(6) "}\n" LOOK(1, "main", 10, 1, 1000)
+                   SYSTEM(10, 10) LOOK(1, "main", 12, 3, 3000) SYSTEM(12, 20)
+                       LOOK(1, "main", 14, 5, 5000) SYSTEM(14, 30) LOOK(1, "main", 18, 5, 100)
+                           SYSTEM(18, 31) LOOK(1, "main", 20, 5, 100) SYSTEM(20, 32));
+    const mh_usage_sum *usage = &mh_run_facts(run)->usage;
+    assert_true(fabs(usage->memory_per_s - 1000) < 1e-6 && fabs(usage->memory_share_up - 1) < 1e-9);
+    assert_true(fabs(usage->main_cpus - 1) < 1e-9 && fabs(usage->busy_cpus - 5) < 1e-9);
+    mh_run_close(run);
+}
+
 /* The library that is loaded in the end, or the buffer that is made then, is no leak. */
 static void test_one_jump_is_no_growth(void **state)
 {
@@ -523,6 +540,7 @@ int main(void)
         WITH_TREE(test_equal_numbers_are_other_batches),
         WITH_TREE(test_a_timer_alone_gives_batches),
         WITH_TREE(test_usage),
+        WITH_TREE(test_looks_after_the_end_do_not_count),
         WITH_TREE(test_one_jump_is_no_growth),
         WITH_TREE(test_ranks_meet_in_the_step),
         WITH_TREE(test_ranks_with_barriers),
