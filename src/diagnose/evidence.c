@@ -183,7 +183,8 @@ void mh_say_trust(const mh_inquiry *inquiry)
                 100 * inquiry->out->replay_off);
     int main_unknown = !inquiry->costing.main_known && inquiry->sums.train_known == 0;
     double step_cpu = inquiry->sums.costs.train_cpu;
-    if (main_unknown && step_cpu > 0.5 * inquiry->sums.step && facts->vantage != MH_VANTAGE_LOG)
+    double step = inquiry->sums.step - inquiry->sums.costs.step_delay; /* others' doing */
+    if (main_unknown && step_cpu > 0.5 * step && facts->vantage != MH_VANTAGE_LOG)
         mh_evidence(inquiry->out, "the step's CPU time may be training or other work of the "
                                   "process: millhead.StepTimer tells them apart");
 }
