@@ -9,10 +9,13 @@ several steps are added up together. That keeps the timer out of the way of what
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import sys
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -172,6 +175,8 @@ class StepTimer:
         self._clear()
         self.begin_epoch()
         self._recording = _recording(run)
+        if self._recording is not None:
+            _recorded.add(self)
         self._hang: _hang.HangWatch | None = None
         if hang_after is not None:
             self._hang = _hang.HangWatch(
@@ -447,6 +452,15 @@ class StepTimer:
         self._hang = None
         self._recording = None  # it ends with its last user
 
+    def __del__(self) -> None:
+        if getattr(self, "_recording", None) is not None:
+            self._write_rest()
+
+    def _write_rest(self) -> None:
+        """The steps that have only been noted so far, where the loop ends without :meth:`close`."""
+        if self._pending and self._recording is not None and self._recording.goes_on():
+            self._settle()
+
     def __enter__(self) -> Self:
         return self
 
@@ -528,6 +542,22 @@ def _process_group() -> Any:
     return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
 
 
+#: Timers that write events.
+_recorded: weakref.WeakSet[StepTimer] = weakref.WeakSet()
+
+
+@functools.cache
+def _write_rests_at_exit() -> None:
+    """To be called when the module of recordings is there: what is registered last comes first, and
+    a recording that has ended takes no more."""
+
+    def write() -> None:
+        for timer in list(_recorded):
+            timer._write_rest()
+
+    atexit.register(write)
+
+
 def _recording(run: str | os.PathLike[str] | None) -> Recording | None:
     """The events of a run, shared with whoever watches a loader into it."""
     directory = run or os.environ.get("MILLHEAD_WATCH")
@@ -535,6 +565,7 @@ def _recording(run: str | os.PathLike[str] | None) -> Recording | None:
         return None
     from millhead._watch import recording_of
 
+    _write_rests_at_exit()
     # a directory from the environment is not ours alone: other processes may have begun to write
     recording = recording_of(directory, fresh=run is not None)
     recording.run.describe()

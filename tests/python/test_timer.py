@@ -8,6 +8,7 @@ import math
 import re
 import signal
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -476,6 +477,25 @@ def test_phases_are_events_of_a_run(
     assert [event["step"] for event in events] == [0, 0, 1, 1]
     began = 1000 + MS
     assert [event["t"] - began for event in events] == [0, 5 * MS, 12 * MS, 17 * MS]
+
+
+@pytest.mark.parametrize("where", ["module", "function"])
+def test_a_program_that_does_not_close_its_timer_loses_no_step(where: str, tmp_path: Path) -> None:
+    body = """
+        timer = StepTimer(run=RUN, quiet=True)
+        for _ in timer.loop(range(10)):
+            with timer.forward:
+                pass
+    """
+    head = f"from millhead import StepTimer\nRUN = {str(tmp_path)!r}\n"
+    ways = {"module": textwrap.dedent(body), "function": f"def main():{body}\nmain()\n"}
+    done = procs.run([sys.executable, "-c", head + ways[where]], seconds=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    forward = [event["step"] for event in events if event.get("name") == "forward"]
+    assert forward == list(range(10))
+    assert events[-1]["event"] == "end"
 
 
 def test_a_watched_loader_is_told_how_much_of_a_step_was_training(
