@@ -123,8 +123,9 @@ static void print_numbers(const mh_verdict *verdict, const mh_facts *facts,
     if (setup_s > 0)
         (void)printf("set-up %s\n", duration(setup_s, setup));
     if (facts->kind[0] && facts->workers >= 0)
-        (void)printf("loader: %s, %d workers; %zu batches in %" PRIu64 " epochs\n", facts->kind,
-                     facts->workers, facts->batch_count, facts->epochs);
+        (void)printf("loader: %s, %d worker%s; %zu batches in %" PRIu64 " epoch%s\n", facts->kind,
+                     facts->workers, facts->workers == 1 ? "" : "s", facts->batch_count,
+                     facts->epochs, facts->epochs == 1 ? "" : "s");
 }
 
 static void print_fix(const paper *page, const mh_verdict *verdict)

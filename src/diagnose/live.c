@@ -61,6 +61,17 @@ static bool has_loader(int pid)
     return count > 0;
 }
 
+static mh_status is_worker(int pid, mh_error *err)
+{
+    int trainer = mh_trainer_of(pid);
+    if (!trainer)
+        return mh_fail(err, MH_ERR_UNSUPPORTED,
+                       "process %d is a loader's worker, left behind by a process that has ended",
+                       pid);
+    return mh_fail(err, MH_ERR_UNSUPPORTED, "process %d is a loader's worker: give %d", pid,
+                   trainer);
+}
+
 /* "process 7 has no loader with workers", and where there might be one. */
 static mh_status no_loader(int pid, mh_error *err)
 {
@@ -69,8 +80,7 @@ static mh_status no_loader(int pid, mh_error *err)
     char list[128] = "";
     mh_error ignored;
     if (mh_is_torch_worker(pid))
-        return mh_fail(err, MH_ERR_UNSUPPORTED, "process %d is a loader's worker: give %d", pid,
-                       mh_trainer_of(pid));
+        return is_worker(pid, err);
     if (mh_usage_children(&pids, &count, pid, "", &ignored) != MH_OK)
         count = 0;
     for (size_t at = 0; at < count && used < sizeof list && named < 8; at++) {
@@ -147,8 +157,7 @@ static mh_status find_loader(mh_live *live, const patience *wait, mh_error *err)
             status = workers_now(live, pids, &count, err);
         for (size_t at = 0; live->inside && at < count; at++)
             if (pids[at] == live->pid)
-                return mh_fail(err, MH_ERR_UNSUPPORTED, "process %d is a loader's worker: give %d",
-                               live->pid, mh_trainer_of(live->pid));
+                return is_worker(live->pid, err);
         if (status != MH_OK || live->inside || count > 0)
             return status;
         if (mh_clock_ns() >= wait->until_ns)

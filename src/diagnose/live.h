@@ -62,7 +62,8 @@ void mh_outside_sum(const mh_outside *outside, mh_facts *facts);
 /* Whether torch named this process as a worker. */
 bool mh_is_torch_worker(int pid);
 
-/* The process a worker works for: its parent, or that of the fork server it came from. */
+/* The process a worker works for: its parent, or that of the fork server it came from. 0: that has
+ * ended, and the worker was adopted by another program. */
 int mh_trainer_of(int worker);
 
 /* The children of a process that look like torch's workers; *out is freed with mh_free. */

@@ -356,8 +356,8 @@ int mh_trainer_of(int worker)
         return 0;
     int parent = stat.parent;
     if (command_has(parent, "multiprocessing.forkserver") && mh_usage_stat(&stat, parent, ""))
-        return stat.parent;
-    return parent;
+        parent = stat.parent;
+    return same_program(worker, parent) || has_torch(parent) ? parent : 0;
 }
 
 bool mh_is_torch_worker(int pid)

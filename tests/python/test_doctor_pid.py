@@ -163,6 +163,21 @@ def test_a_worker_names_its_trainer(kind: str) -> None:
     assert any(f"is a loader's worker: give {loop.pid}" in line for line in lines), lines
 
 
+def test_a_worker_left_behind_makes_no_trainer_of_who_adopts_it() -> None:
+    """As init has it, after a trainer was killed: a torch worker whose parent is another program."""
+    worker = "open('/proc/self/comm', 'w').write('pt_data_worker'); print('ready', flush=True)"
+    worker = f"{worker}; import time; time.sleep(60)"
+    shell = ["sh", "-c", '"$0" -c "$1" & wait', sys.executable, worker]
+    with subprocess.Popen(shell, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None and parent.stdout.readline() == "ready\n"
+        (left,) = procs.children(parent.pid)
+        of_parent = _one_line(_doctor("--pid", str(parent.pid), "--seconds", "1"), 1)
+        of_worker = _one_line(_doctor("--pid", str(left), "--seconds", "1"), 1)
+        os.kill(left, signal.SIGKILL)
+    assert f"process {parent.pid} has no loader with workers" in of_parent
+    assert f"process {left} is a loader's worker, left behind" in of_worker
+
+
 def test_a_launcher_names_its_children_that_have_loaders() -> None:
     launcher = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]])"
     command = [sys.executable, "-c", launcher, LOOP, "torch", "device", "1"]
