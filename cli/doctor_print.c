@@ -122,10 +122,14 @@ static void print_numbers(const mh_verdict *verdict, const mh_facts *facts,
                      duration(waits->p99, high), duration(waits->max, most));
     if (setup_s > 0)
         (void)printf("set-up %s\n", duration(setup_s, setup));
-    if (facts->kind[0] && facts->workers >= 0)
-        (void)printf("loader: %s, %d worker%s; %zu batches in %" PRIu64 " epoch%s\n", facts->kind,
-                     facts->workers, facts->workers == 1 ? "" : "s", facts->batch_count,
-                     facts->epochs, facts->epochs == 1 ? "" : "s");
+    if (!facts->kind[0] || facts->workers < 0)
+        return;
+    (void)printf("loader: %s, %d worker%s", facts->kind, facts->workers,
+                 facts->workers == 1 ? "" : "s");
+    if (facts->batch_count) /* from outside they are not seen */
+        (void)printf("; %zu batches in %" PRIu64 " epoch%s", facts->batch_count, facts->epochs,
+                     facts->epochs == 1 ? "" : "s");
+    (void)putchar('\n');
 }
 
 static void print_fix(const paper *page, const mh_verdict *verdict)

@@ -114,6 +114,7 @@ def test_the_text_says_where_it_looked_from() -> None:
         done = _doctor("--pid", str(loop.pid), "--seconds", "1")
     assert done.returncode == 0
     assert "seen from outside" in done.stdout
+    assert "loader: torch, 1 worker\n" in done.stdout  # of its batches nothing is known
 
 
 # ---- pids that will not do -----------------------------------------------------------------------
