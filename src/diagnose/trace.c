@@ -413,7 +413,8 @@ mh_status mh_export_trace(const char *path, const char *out_path, uint64_t *out_
     mh_jsonout_deinit(&t.json);
     mh_records_deinit(&t.rows);
     mh_records_deinit(&t.looks);
-    bool regular = fstat(fileno(file), &about) == 0 && S_ISREG(about.st_mode);
+    /* Of the name itself: a link, /dev/stdout among them, is not ours to remove. */
+    bool regular = lstat(out_path, &about) == 0 && S_ISREG(about.st_mode);
     if (fclose(file) != 0 && status == MH_OK)
         status = mh_fail_sys(err, MH_ERR_IO, errno, "cannot write %s", out_path);
     if (status == MH_OK && out_events)

@@ -159,6 +159,9 @@ mkdir "$scratch/later"
 header 2 0 >"$scratch/later/events.jsonl"
 bad 1 export "$scratch/later" --trace "$scratch/half.json"
 [ ! -e "$scratch/half.json" ] || fail "half a trace is left"
+ln -s half.json "$scratch/link.json"
+bad 1 export "$scratch/later" --trace "$scratch/link.json"
+[ -L "$scratch/link.json" ] || fail "a link of the user's is gone"
 if [ -w /dev/full ]; then
     bad 1 export "$run" --trace /dev/full
     contains "$err" "No space left"
