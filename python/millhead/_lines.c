@@ -30,10 +30,12 @@ static char *room_for(mh_lines *lines, size_t size)
 static void add(mh_lines *lines, const char *text, size_t size)
 {
     char *at = room_for(lines, size);
-    if (at) {
-        memcpy(at, text, size);
-        lines->used += size;
+    if (!at) {
+        lines->cut = 1;
+        return;
     }
+    memcpy(at, text, size);
+    lines->used += size;
 }
 
 static void add_number(mh_lines *lines, long long value)
@@ -59,9 +61,20 @@ void mh_lines_put(mh_lines *lines, const char *key, long long value)
     add_number(lines, value);
 }
 
+/* In a forked child: the parent writes what it held back. */
+static void forget_parents(mh_lines *lines)
+{
+    if (lines->forks != mh_forks())
+        lines->used = 0;
+    lines->forks = mh_forks();
+}
+
 void mh_lines_begin(mh_lines *lines, const char *event, mh_reading began, mh_reading ended)
 {
     static const char head[] = "{\"event\":\"";
+    forget_parents(lines);
+    lines->begun = lines->used;
+    lines->cut = 0;
     add(lines, head, sizeof head - 1);
     add(lines, event, strlen(event));
     add(lines, "\"", 1);
@@ -75,6 +88,8 @@ void mh_lines_begin(mh_lines *lines, const char *event, mh_reading began, mh_rea
 void mh_lines_end(mh_lines *lines)
 {
     add(lines, "}\n", 2);
+    if (lines->cut)
+        lines->used = lines->begun;
 }
 
 void mh_lines_append(mh_lines *lines, const mh_lines *others)
@@ -85,21 +100,16 @@ void mh_lines_append(mh_lines *lines, const mh_lines *others)
 
 PyObject *mh_lines_take(mh_lines *lines)
 {
-    if (lines->held && lines->forks != mh_forks())
-        lines->used = 0;
+    forget_parents(lines);
     PyObject *bytes = PyBytes_FromStringAndSize(lines->text, (Py_ssize_t)lines->used);
     lines->used = 0;
-    lines->held = 0;
     return bytes;
 }
 
 PyObject *mh_lines_take_due(mh_lines *lines, uint64_t now)
 {
-    if (now - lines->taken < HELD_NS && lines->used < HELD_BYTES) {
-        lines->held = 1;
-        lines->forks = mh_forks();
+    if (now - lines->taken < HELD_NS && lines->used < HELD_BYTES)
         Py_RETURN_NONE;
-    }
     lines->taken = now;
     return mh_lines_take(lines);
 }

@@ -124,13 +124,15 @@ void mh_probe_pause(void);
 typedef struct mh_lines {
     char *text;
     size_t used, room;
+    size_t begun;   /* where the last line begins */
+    int cut;        /* there was no memory for a piece of it */
     uint64_t taken; /* when what was due was taken last */
-    int held;       /* whether lines were held back, in which process: mh_forks */
-    unsigned forks;
+    unsigned forks; /* in which process they were begun: mh_forks */
 } mh_lines;
 
-/* A line is begun, given its keys and ended. Without memory nothing is appended: events may be
- * lost. The head of an event from one moment to another: {"event":"wait","t":1,"ns":2,"cpu":1... */
+/* A line is begun, given its keys and ended. Without memory for all of it a line
+ * is dropped: events may be lost. The head of an event from one moment to another:
+ * {"event":"wait","t":1,"ns":2,"cpu":1... */
 void mh_lines_begin(mh_lines *lines, const char *event, mh_reading began, mh_reading ended);
 void mh_lines_put(mh_lines *lines, const char *key, long long value);
 void mh_lines_end(mh_lines *lines);

@@ -379,7 +379,7 @@ class Watched(Generic[T]):
             raise millhead.Error(
                 "millhead: no reader of events in this build (watch): reinstall it"
             )
-        for epoch in self._watch.recording.live:
+        for epoch in list(self._watch.recording.live):
             epoch.flush()
         found: dict[str, Any] = json.loads(diagnose(self._watch.recording.run.path))
         return found
