@@ -361,7 +361,11 @@ def reap(*_):
         pass
 
 signal.signal(signal.SIGCHLD, signal.SIG_IGN if sys.argv[1] == "ignored" else reap)
-assert len(list(DataLoader(range(12), num_workers=3, multiprocessing_context="fork"))) == 12
+counts = []
+for _ in range(4):
+    assert len(list(DataLoader(range(12), num_workers=3, multiprocessing_context="fork"))) == 12
+    counts.append(len(os.listdir("/proc/self/fd")))
+assert counts[1] == counts[3], counts
 iterator = iter(DataLoader(range(10**9), num_workers=2, multiprocessing_context="fork"))
 os.kill(iterator._workers[1].pid, signal.SIGKILL)
 try:

@@ -210,8 +210,8 @@ class ChildWorker(Worker):
     def close(self) -> None:
         """Give up the descriptors of an ended process; what is known of it stays."""
         super().close()
-        if self.exitcode is not None and not self._closed:
-            self._closed = True
+        if not self._closed and self._process.exitcode is not None:  # even if its status is lost
+            self._exitcode, self._closed = self._process.exitcode, True
             self._process.close()
 
 
