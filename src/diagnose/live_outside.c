@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "diagnose/live.h"
+#include "diagnose/run.h"
 #include "sys/clock.h"
 #include "sys/cpu.h"
 #include "sys/file.h"
@@ -217,7 +218,8 @@ static void memory_sum(const mh_outside *outside, double seconds, mh_usage_sum *
     qsort(slopes, count - half, sizeof *slopes, compare_doubles);
     out->memory_per_s = slopes[(count - half) / 2] / ((double)half * seconds / (double)(count - 1));
     for (size_t at = 1; at < count; at++)
-        up += outside->memory_bytes[at] > outside->memory_bytes[at - 1];
+        up += mh_clearly_up(outside->memory_bytes[at] - outside->memory_bytes[at - 1],
+                            out->memory_per_s, seconds / (double)(count - 1));
     out->memory_share_up = share(up, count - 1);
 }
 

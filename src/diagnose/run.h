@@ -10,6 +10,7 @@
 #include "diagnose/records.h"
 #include "metrics/log.h"
 #include <millhead/diagnose.h>
+#include <stdbool.h>
 
 /* --- samples.c: how long single samples took --- */
 
@@ -197,5 +198,9 @@ int mh_run_tell(const mh_run *run, uint64_t t, const mh_batch_cost *cost);
 
 /* The statistics of `count` waits in ns, which are put in order. */
 mh_wait_stats mh_waits_of(uint64_t *waits, size_t count);
+
+/* Whether memory that grows by `slope` a second clearly grew between two looks: by a tenth of it.
+ */
+bool mh_clearly_up(double bytes, double slope, double seconds);
 
 #endif

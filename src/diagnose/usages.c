@@ -11,8 +11,7 @@
 #define SLOPE_POINTS 200 /* their pairs are all compared */
 #define ROUND_MOST 4096  /* processes in one round of looks */
 #define NS_PER_S 1e9
-#define CLEARLY_UP 0.1 /* of what the slope would add */
-/* Processes of one round are looked at within less; rounds are about a second apart. */
+/* Processes of one round are looked at within less; rounds are a second or more apart. */
 #define LOOK_NS UINT64_C(500000000)
 /* Work this long has looks enough of its own. */
 #define ENOUGH_NS UINT64_C(3000000000)
@@ -254,6 +253,11 @@ static double robust_slope(const memory_point *points, size_t count, double *slo
     return found % 2 ? slopes[found / 2] : (slopes[found / 2 - 1] + slopes[found / 2]) / 2;
 }
 
+bool mh_clearly_up(double bytes, double slope, double seconds)
+{
+    return bytes > (slope > 0 ? 0.1 * slope * seconds : 0);
+}
+
 /* The share of the intervals that are part of the growth: one that has less than a tenth of what
  * the slope would have it gain is not, so that one jump among looks that are all alike is not
  * growth all the time. */
@@ -261,8 +265,8 @@ static double share_up(const memory_point *points, size_t count, double slope)
 {
     size_t up = 0;
     for (size_t at = 1; at < count; at++) {
-        double least = slope > 0 ? CLEARLY_UP * slope * (points[at].t - points[at - 1].t) : 0;
-        up += points[at].bytes - points[at - 1].bytes > least;
+        double seconds = points[at].t - points[at - 1].t;
+        up += mh_clearly_up(points[at].bytes - points[at - 1].bytes, slope, seconds);
     }
     return count > 1 ? (double)up / (double)(count - 1) : 0;
 }
