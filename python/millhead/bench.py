@@ -155,13 +155,15 @@ def _killed(configs: list[Config], settings: Settings) -> Matrix | None:
     """The newest bench-TIME here, where it holds these very runs and was killed before its end:
     it has no bench.json, which one that is interrupted writes too."""
     earlier = sorted(Path().glob("bench-[0-9]*"))
+    runs = runs_of(configs, settings)
     if not earlier or (earlier[-1] / "bench.json").exists():
         return None
+    if not any((earlier[-1] / run.name / "run.json").is_file() for run in runs):
+        return None  # not a benchmark's, perhaps
     try:
         matrix = Matrix(earlier[-1], settings)
     except Wrong:  # it still runs, or is somebody else's
         return None
-    runs = runs_of(configs, settings)
     try:
         done = sum(matrix.finished(run) is not None for run in runs)
     except Wrong:  # of other runs

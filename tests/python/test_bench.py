@@ -521,6 +521,11 @@ def test_the_same_command_goes_on_with_one_that_was_killed(here: Path) -> None:
     assert [row["repeats"] for row in json.loads(done.stdout)["configs"]] == [1, 1]
     assert list(here.glob("bench-[0-9]*")) == [first]
 
+    foreign = here / "bench-9" / ".mine.part"  # nobody said that it is ours
+    foreign.mkdir(parents=True)
+    assert _bench(here, [OURS_0], "mine:dataset", *arguments).returncode == 0
+    assert foreign.is_dir()
+
 
 def test_an_interrupt_shows_what_is_done(
     here: Path, slow_matrix: tuple[subprocess.Popen[str], list[dict[str, Any]]]
