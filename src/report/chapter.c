@@ -266,7 +266,8 @@ static mh_status chapter_fill(mh_chapter *chapter, mh_gather *gather, mh_run *ru
     return MH_OK;
 }
 
-/* The last part of the path that says something: "runs/a/events.jsonl" is a. */
+/* The last parts of the path that say something: one of "runs/a/events.jsonl" is a, two are
+ * runs/a. */
 void mh_chapter_name(char *name, const char *path, unsigned parts)
 {
     char text[PATH_MAX];

@@ -43,6 +43,7 @@ typedef struct mh_rate {
 
 typedef struct mh_chapter {
     char name[MH_CHAPTER_NAME];
+    bool named; /* by a benchmark: it stays */
     char *path;
     mh_verdict verdict;
     mh_facts facts; /* without batches; with ranks */

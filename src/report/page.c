@@ -70,7 +70,7 @@ static void names_lengthen(mh_page *page, mh_chapter *chapter)
         mh_chapter_name(other, page->chapters[at]->path, 2);
         if (strcmp(other, mine) == 0)
             continue;
-        if (strcmp(page->chapters[at]->name, plain) == 0)
+        if (!page->chapters[at]->named && strcmp(page->chapters[at]->name, plain) == 0)
             chapter_rename(page, page->chapters[at], other);
         (void)snprintf(chapter->name, sizeof chapter->name, "%s", mine);
     }
@@ -98,6 +98,7 @@ static mh_status run_add(void *argument, const char *path, const char *name, mh_
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a run");
     a->page->chapters = items;
     MH_TRY(mh_chapter_read(&chapter, path, a->spans, a->progress, a->progress_argument, err));
+    chapter->named = name != NULL;
     if (name)
         (void)snprintf(chapter->name, sizeof chapter->name, "%s", name);
     else

@@ -101,6 +101,12 @@ BENCH
 good report "$scratch/bench" -o "$scratch/bench.html"
 contains "$(cat "$scratch/bench.html")" '"samples_per_s": 40.0, "samples_per_s_std": 1.5'
 contains "$(cat "$scratch/bench.html")" 'the only \u003cone\u003e'
+# The benchmark's names stay, whatever else is shown: its recommendation speaks of them.
+mkdir -p "$scratch/elsewhere"
+cp -r "$run" "$scratch/elsewhere/first"
+good report "$scratch/bench" "$scratch/elsewhere/first" -o "$scratch/both.html" --json
+contains "$out" '"name": "first"'
+contains "$out" '"name": "elsewhere/first"'
 echo '{"configs": 3}' >"$scratch/bench/bench.json"
 bad 1 report "$scratch/bench" -o "$scratch/bench.html"
 contains "$err" "bench.json"
