@@ -389,7 +389,8 @@ def _new_storage(cls: Any, size: int, *, device: Any = "cpu") -> Any:
 
 def _leave_shared_memory_alone() -> None:
     """Torch's default_collate, in a worker, stacks into a file of /dev/shm, for torch's queues. Ours
-    need none, and a container's may be too small for a batch."""
+    need none, and a container's may be too small for a batch. A private name: test_collate.py fails
+    when torch moves it."""
     torch.UntypedStorage._new_shared = classmethod(_new_storage)  # type: ignore[assignment,method-assign]
 
 
