@@ -5,6 +5,7 @@
  */
 #include "_module.h"
 
+#include <structmember.h>
 #include <unistd.h>
 
 typedef struct fetches_object {
@@ -241,11 +242,18 @@ static PyMethodDef fetches_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMemberDef fetches_members[] = {
+    {"samples", T_LONGLONG, offsetof(fetches_object, samples), READONLY,
+     "Of the batch in hand; 0: they were not counted, -1: not all are there."},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyType_Slot fetches_slots[] = {
     {Py_tp_doc, "Fetches(loader, epoch, worker, probing): events fetch, sample and collate."},
     {Py_tp_new, fetches_new},
     {Py_tp_dealloc, fetches_dealloc},
     {Py_tp_methods, fetches_methods},
+    {Py_tp_members, fetches_members},
     {0, NULL},
 };
 

@@ -18,7 +18,7 @@ PERIOD_NS, LONGEST_WALK_S = 1_000_000_000, 0.02
 #: After so many looks most of the time that looking may take: a long run needs no more of them.
 FIRST_LOOKS, LOOK_BUDGET = 10, 0.001
 #: Most of the time that walking memory may take: the kernel looks at every page to tell a share.
-MEMORY_BUDGET = 0.002
+MEMORY_BUDGET = 0.0005
 
 
 class SelfUsage:

@@ -84,7 +84,10 @@ class Watched(_BaseDataLoaderIter):
         if self._watch_worker < 0:
             self._watch_from(-1)
         worker = self._watch_worker
-        samples = samples_in(batch) if self._auto_collation else 1
+        fetched = -1 if epoch.fetches is None else epoch.fetches.times.samples
+        if not self._auto_collation:
+            fetched = 1
+        samples = fetched if fetched > 0 else samples_in(batch)
         count = self._watch_count
         self._watch_count = count + 1
         # Batches 0, 1, 2, 4, 8 and so on: what one takes is known soon, and costs nothing later.
