@@ -588,6 +588,53 @@ def test_after_a_limit_the_next_epoch_begins_at_the_start(
     assert describe(list(resumed)) == whole
 
 
+@pytest.mark.parametrize("what", LIMITED)
+@pytest.mark.parametrize(
+    ("workers", "persistent", "every"),
+    [(0, False, 1), (1, False, 1), (1, True, 1), (2, False, 1), (2, True, 1), (2, True, 9)],
+)
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_after_a_limit_the_beginning_of_the_next_epoch_is_not_its_middle(
+    what: str, workers: int, persistent: bool, every: int, at: int
+) -> None:
+    def make() -> DataLoader[Any]:
+        options: dict[str, Any] = {
+            "num_workers": workers,
+            "persistent_workers": persistent,
+            "snapshot_every_n_steps": every,
+        }
+        return DataLoader(**LIMITED[what](), batch_size=2, limit_batches=4, **options)
+
+    loader = make()
+    whole = list(loader)
+    iterator = iter(loader)
+    _take(iterator, at)
+    for _ in range(2):  # the second time what was resumed is saved once more
+        state = json.loads(json.dumps(loader.state_dict()))
+        loader = make()
+        loader.load_state_dict(state)
+        iterator = iter(loader)
+    assert describe(list(iterator)) == describe(whole[at:])
+    assert describe(list(loader)) == describe(whole)
+
+
+@pytest.mark.parametrize(("what", "workers"), [("stream", 0), ("stream", 2), ("sampler", 0)])
+def test_after_an_epoch_left_early_the_next_begins_at_the_start(what: str, workers: int) -> None:
+    def make() -> DataLoader[Any]:
+        options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0}
+        return DataLoader(**LIMITED[what](), batch_size=2, **options)
+
+    whole = describe(list(make()))
+    loader = make()
+    next(iter(loader))
+    iterator = iter(loader)
+    state = loader.state_dict()
+    del iterator
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == whole
+
+
 def test_a_higher_limit_goes_on_with_the_stream() -> None:
     loader = DataLoader(CountingStream(), limit_batches=4)
     whole = list(DataLoader(CountingStream()))

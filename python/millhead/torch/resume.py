@@ -69,7 +69,7 @@ class Restore:
     generators: str | None = None
     #: The states are those of the last epoch's end, and an epoch begins.
     renew: bool = False
-    #: ``limit_batches`` ends the epoch before the dataset's iterator ends.
+    #: That epoch (the last one with ``renew``, else this) ends before the dataset's iterator does.
     cut: bool = False
     #: Batches to draw and drop, where an iterable dataset has no hooks, and the generators that the
     #: epoch began with, where those are not the ones of a new worker.
@@ -132,7 +132,8 @@ class Position:
     #: The epoch was not the first of its iterator: workers persist, and no seed was drawn for it.
     again: bool
     finished: bool
-    #: ``limit_batches`` ended it: sampler and dataset have more to give.
+    #: ``limit_batches`` ended it: sampler and dataset have more to give. Where nothing of it was
+    #: consumed: so it was with the one before, whose end the sampler's state tells of.
     cut: bool
     #: The generators are those of the end of the epoch, not of its beginning.
     at_end: bool
@@ -160,13 +161,17 @@ class Position:
         if loader.num_workers != self.workers or (self.workers > 0 and not self.persists):
             self.restores = []  # new workers, with the dataset as the trainer has it
         for restore in self.restores:
-            restore.renew, restore.cut, restore.skip = True, self.cut, 0
+            if not restore.renew:  # else nothing was drawn from it since an earlier end
+                restore.cut = self.cut
+            restore.renew, restore.skip = True, 0
 
     def end_at(self, limit: int | None) -> None:
         """Nothing of the epoch is left where so many batches are all of it."""
-        self.cut = limit is not None and self.consumed >= limit
+        reached = limit is not None and self.consumed >= limit
+        self.cut = reached or (self.consumed == 0 and self.cut)
         for restore in self.restores:
-            restore.cut = self.cut
+            if not restore.renew:
+                restore.cut = reached
 
     def seed_of(self, worker: int, iterable: bool) -> int | None:
         """What a worker is seeded from; None: what the epoch was.
@@ -336,6 +341,7 @@ def _read_restore(entry: Any) -> Restore:
         generators=generators,
         began=began,
         renew=bool(entry["renew"]),
+        cut=bool(entry.get("cut", False)),
         skip=_count(entry["skip"]),
     )
 
@@ -348,6 +354,7 @@ class WorkerProgress:
     #: After its last batch: as the worker sent it, pickled, or as it was told to restore.
     state: bytes | Restore | None = None
     old: bool = False  # the state is that of an earlier epoch's end
+    cut: bool = False  # which came before that of the dataset's iterator
     ended: bool = False
     began: str | None = (
         None  # its generators when the epoch began, where that was an earlier one's end
@@ -373,6 +380,7 @@ class WorkerProgress:
             "iterator": iterator,
             "generators": generators,
             "renew": self.old,
+            "cut": self.old and self.cut,
             "skip": self.batches if iterable and not hooked else 0,
             "began": self.began if iterable and not hooked else None,
         }
@@ -407,6 +415,11 @@ class Progress:
         elif resume is not None:
             resume.end_at(keeper.limit_batches)
         self.resume = resume
+        self.alone = loader.num_workers == 0
+        #: The last epoch ended before its sampler did, and without workers its stream.
+        self._after_cut: bool = (
+            self._follows_cut(bookmark.progress) if resume is None else resume.cut
+        )
         if resume is None:
             self.epoch = bookmark.epoch + 1
             self.moment: Moment = Moment.now(loader)
@@ -433,7 +446,6 @@ class Progress:
         self._sampler_began: Any = None
         self._sampler_given = 0
         self._sampler_states: deque[Any] = deque()
-        self.alone = loader.num_workers == 0
         self.workers = [WorkerProgress() for _ in range(max(loader.num_workers, 1))]
         #: Batches of the epoch, where that can be known beforehand.
         self.total: int | None = None
@@ -465,6 +477,15 @@ class Progress:
         return min(total, self.limit)
 
     @property
+    def cut(self) -> bool:
+        """Whether ``limit_batches`` has ended the epoch: sampler and dataset would have more."""
+        return self.limit is not None and self.consumed >= self.limit
+
+    def _follows_cut(self, before: Progress | None) -> bool:
+        """Without workers nobody asks ahead: an epoch that was left early is cut as well."""
+        return before is not None and (before.cut or (self.alone and not before.finished))
+
+    @property
     def untouched(self) -> bool:
         """Whether no batch was consumed since the epoch began, or was resumed."""
         return self.consumed == self._found and not self.finished
@@ -485,12 +506,15 @@ class Progress:
         for worker, restore in zip(self.workers, resume.restores, strict=False):
             worker.state, worker.old, worker.batches = restore, restore.renew, restore.skip
             worker.began = restore.generators if restore.renew else restore.began
+            worker.cut = restore.cut
         for number in resume.ended:
             self.workers[number].ended = True
 
     def carry_over(self, before: Progress) -> None:
         """Workers that persist go on as the last epoch left them."""
+        self._after_cut = self._follows_cut(before)
         for worker, old in zip(self.workers, before.workers, strict=True):
+            worker.cut = old.cut if old.old else not old.ended
             worker.state, worker.old = old.state, old.state is not None
             worker.began = old.generators() if self.iterable else None
         if self.mark is not None:
@@ -621,7 +645,7 @@ class Progress:
         caller.state = Restore(
             dataset=None if stream is dataset else state_of(dataset), iterator=state_of(stream)
         )
-        caller.old = self.untouched and self.epoch > 0
+        caller.old, caller.cut = self.untouched and self.epoch > 0, self._after_cut
 
     def delivered(self) -> None:
         """A batch was handed over."""
@@ -674,7 +698,7 @@ class Progress:
             "_sampler_iter_yielded": mark.consumed,
             "_steps_since_snapshot": self.consumed - mark.consumed,
             "_iterator_finished": self.finished,
-            "cut": self.limit is not None and self.consumed >= self.limit,
+            "cut": self.cut or (mark.consumed == 0 and self._after_cut),
             "_index_sampler_state": mark.sampler,
             "length": _length(loader.dataset),
             "base_seed": self.base_seed,
