@@ -316,7 +316,7 @@ def _parse(state: dict[str, Any]) -> Position:
         base_seed=None if state["base_seed"] is None else _count(state["base_seed"]),
         again=bool(state["again"]),
         finished=bool(state["_iterator_finished"] or state["at_end"]),
-        cut=bool(state["cut"]),
+        cut=bool(state.get("cut", False)),
         at_end=bool(state["at_end"]),
         persists=bool(state["persists"]),
         workers=_count(state["workers"]),
@@ -331,7 +331,7 @@ def _parse(state: dict[str, Any]) -> Position:
 
 
 def _read_restore(entry: Any) -> Restore:
-    generators, began = entry["generators"], entry["began"]
+    generators, began = entry["generators"], entry.get("began")
     for encoded in (generators, began):
         if encoded is not None:
             Moment.decode(encoded)  # now, while the error can be told
