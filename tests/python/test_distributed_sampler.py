@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import millhead
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -544,6 +545,9 @@ def test_more_than_there_is_was_not_consumed(consumed: int) -> None:
         ({"position": None}, "damaged: position=None"),
         ({"seed": "x"}, "damaged: seed='x'"),
         ({"epoch": [1]}, r"damaged: epoch=\[1\]"),
+        ({"seed": 10**30}, "damaged: seed=10000"),
+        ({"seed": -(2**63) - 1}, "damaged: seed=-9223372036854775809"),
+        ({"epoch": 10**30}, "damaged: epoch=10000"),
     ],
     ids=str,
 )
@@ -576,6 +580,19 @@ def test_a_state_has_plain_values_and_may_have_more_keys() -> None:
     sampler = Ours(range(20), 2, 0)
     sampler.load_state_dict(torch.load(file, weights_only=True))
     assert sampler.state_dict() == state
+
+
+def test_integers_of_numpy_and_every_seed_of_torch_may_be_loaded_again() -> None:
+    sampler = Ours(range(20), 2, 0, seed=np.int64(7), order="keyed")  # torch's order takes none
+    sampler.set_epoch(np.int64(1))
+    other = Ours(range(20), 2, 0, order="keyed")
+    other.load_state_dict(json.loads(json.dumps(sampler.state_dict())))
+    assert list(other) == list(sampler)
+    other = Ours(range(20), 2, 0)
+    for seed in (-(2**63), 2**64 - 1):
+        sampler = Ours(range(20), 2, 0, seed=seed)
+        other.load_state_dict(sampler.state_dict())
+        assert list(other) == list(sampler)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])

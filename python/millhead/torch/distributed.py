@@ -188,11 +188,11 @@ class DistributedSampler(torch.utils.data.distributed.DistributedSampler[T_co]):
     def _state(self, seed: int, epoch: int, position: int) -> dict[str, Any]:
         return {
             "version": _STATE_VERSION,
-            "epoch": epoch,
+            "epoch": int(epoch),  # numpy's integers are no JSON, and refused on loading
             "position": position,
             "length": self._count,
             "shuffle": self.shuffle,
-            "seed": seed,
+            "seed": int(seed),
             "order": self.order,
         }
 
@@ -257,8 +257,9 @@ class DistributedSampler(torch.utils.data.distributed.DistributedSampler[T_co]):
                     "remains of its epoch is not known here"
                 )
         for name in ("seed", "epoch", "position"):
-            if not isinstance(state.get(name), int):
-                return f"the state is damaged: {name}={state.get(name)!r}"
+            value = state.get(name)
+            if not isinstance(value, int) or not -(2**63) <= value < 2**64:
+                return f"the state is damaged: {name}={value!r}"
         if not 0 <= state["position"] <= self._count:
             return f"position should be 0 to {self._count}, but got {state['position']}"
         return None
