@@ -538,6 +538,98 @@ def test_a_stream_in_random_order_is_drawn_again_in_that_order(
     assert describe(list(resumed)) == expected
 
 
+class EagerStream(IterableDataset[int]):
+    """Without hooks: draws its order in ``__iter__``, from two generators."""
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        part = list(range(info.id, LENGTH, info.num_workers) if info else range(LENGTH))
+        random.shuffle(part)
+        return iter([part[at] for at in torch.randperm(len(part))])
+
+
+@pytest.mark.filterwarnings("ignore:.*by drawing.*:millhead.Advice")
+@pytest.mark.parametrize("stream", [EagerStream, ShuffledStream])
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, True), (2, False), (2, True)])
+@pytest.mark.parametrize("epochs", [0, 1, 3])
+@pytest.mark.parametrize("at", [None, 0, 1])
+def test_a_random_stream_without_hooks_goes_on_from_anywhere(
+    stream: Any, workers: int, persistent: bool, epochs: int, at: int | None
+) -> None:
+    def make() -> DataLoader[Any]:
+        options: dict[str, Any] = {"num_workers": workers, "persistent_workers": persistent}
+        return DataLoader(stream(), batch_size=3, snapshot_rng=True, **options)
+
+    random.seed(7)
+    torch.manual_seed(7)
+    loader = make()
+    for _ in range(epochs):
+        list(loader)
+    rest: Any = loader
+    if at is not None:
+        rest = iter(loader)
+        _take(rest, at)
+    state = json.loads(json.dumps(loader.state_dict()))
+    expected = [describe(list(rest)), describe(list(loader))]
+    _disturb()
+    resumed = make()
+    resumed.load_state_dict(state)
+    iterator = iter(resumed)
+    again = resumed.state_dict()  # what was resumed is saved once more
+    assert describe(list(iterator)) == expected[0]
+    if workers and persistent:
+        assert describe(list(resumed)) == expected[1]
+    _disturb()
+    resumed = make()
+    resumed.load_state_dict(again)
+    assert describe(list(resumed)) == expected[0]
+
+
+@pytest.mark.filterwarnings("ignore:.*by drawing.*:millhead.Advice")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("at", [None, 0, 2])
+def test_an_order_drawn_at_once_needs_no_saved_generators(workers: int, at: int | None) -> None:
+    loader = DataLoader(EagerStream(), batch_size=3, num_workers=workers)
+    list(loader)
+    rest: Any = loader
+    if at is not None:
+        rest = iter(loader)
+        _take(rest, at)
+    state = loader.state_dict()
+    expected = describe(list(rest))
+    _disturb()
+    resumed = DataLoader(EagerStream(), batch_size=3, num_workers=workers)
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == expected
+
+
+class CountedStream(IterableDataset[int]):
+    """Without hooks; notes in shared memory how many samples were drawn."""
+
+    def __init__(self) -> None:
+        self.drawn = torch.zeros((), dtype=torch.int64).share_memory_()
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(LENGTH):
+            self.drawn += 1
+            yield number
+
+
+@pytest.mark.filterwarnings("ignore:.*by drawing.*:millhead.Advice")
+@pytest.mark.parametrize(("workers", "drawn"), [(0, 8), (1, 0)])
+def test_nothing_beyond_a_limit_is_drawn_again(workers: int, drawn: int) -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(CountedStream(), batch_size=2, num_workers=workers, limit_batches=4)
+
+    loader = make()
+    _take(iter(loader), 4)
+    resumed = make()
+    resumed.load_state_dict(loader.state_dict())
+    assert list(resumed) == []
+    dataset: Any = resumed.dataset
+    assert dataset.drawn == drawn
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_stream_that_was_not_drawn_from_yet_is_where_it_was(again: bool) -> None:
     loader = DataLoader(CountingStream(), batch_size=4)

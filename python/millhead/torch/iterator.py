@@ -134,13 +134,16 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
             progress.agree_on_seed(int(self._base_seed))
             return None
         restore = resume.restores[0] if resume.restores else Restore()
+        draws_again = progress.iterable and not restore.hooked
         stream = None
-        if not restore.skip:
+        if not draws_again:
             stream = restore.open(loader.dataset, progress.iterable)
+        elif not restore.skip:
+            restore.put_generators_back()
         with progress.replaying(loader):
             _BaseDataLoaderIter.__init__(self, loader)  # torch's own would ask for an iterator too
-            if restore.skip:  # what is drawn again may depend on the generators
-                stream = restore.open(loader.dataset, progress.iterable)
+            if draws_again:  # it may draw its order at once
+                stream = iter(loader.dataset)
             if progress.first_moment is None:
                 progress.first_moment = Moment.now()
             if progress.consumed:

@@ -76,17 +76,32 @@ class Restore:
     skip: int = 0
     began: str | None = None
 
+    @property
+    def hooked(self) -> bool:
+        """Whether hooks say where to begin."""
+        return self.dataset is not None or self.iterator is not None
+
     def open(self, dataset: Any, iterable: bool) -> Any:
         """Bring the dataset back; its iterator if it is iterable, else None. Who skips batches of
         it then calls :meth:`put_generators_back`."""
-        if self.skip and self.began is not None:
-            Moment.decode(self.began).put_back()
+        if iterable and not self.hooked:
+            return self._open_again(dataset)
         stream = self._load(dataset, iterable)
         if self.renew and iterable:
             stream = self._begin_epoch(dataset, stream)
         elif self.cut and iterable:
             next(stream, None)  # nobody else will, and the next iterator must not begin here
-        if not self.skip:
+        self.put_generators_back()
+        return stream
+
+    def _open_again(self, dataset: Any) -> Any:
+        """The iterator of a stream without hooks, which may draw its order in ``__iter__``: under
+        the generators that the epoch began with."""
+        began = self.generators if self.renew else self.began
+        if began is not None:
+            Moment.decode(began).put_back()
+        stream = iter(dataset)
+        if not self.renew and not self.skip:
             self.put_generators_back()
         return stream
 
@@ -225,18 +240,21 @@ _UNBEGUN: dict[str, Any] = {
     "ahead": [],
     "ended": [],
     "first_generators": None,
-    "worker_states": [],
 }
 
 
-def unbegun(loader: Any) -> dict[str, Any]:
+def unbegun(loader: Any, keeper: Any) -> dict[str, Any]:
     """The state of a loader before its first iterator."""
+    now = Moment.now(loader)
+    caller = WorkerProgress(state=Restore(generators=now.encode()))
+    alone = loader.num_workers == 0 and keeper.snapshot_rng
     return {
         **_UNBEGUN,
+        "worker_states": [caller.to_dict(iterable=False)] if alone else [],
         "length": _length(loader.dataset),
         "workers": loader.num_workers,
         "persists": False,
-        "generators": Moment.now(loader).to_text(),
+        "generators": now.to_text(),
     }
 
 
@@ -732,7 +750,7 @@ class Bookmark:
     def state(self, loader: Any, keeper: Any) -> dict[str, Any]:
         """``state_dict()``."""
         if self.progress is None:
-            return unbegun(loader) if self._loaded is None else dict(self._loaded)
+            return unbegun(loader, keeper) if self._loaded is None else dict(self._loaded)
         iterator = None if self.current is None else self.current()
         if iterator is not None:
             iterator.note_state()
