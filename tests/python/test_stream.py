@@ -7,6 +7,7 @@ import os
 import random
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -423,13 +424,15 @@ class Unready:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_samplers_length_is_nobodys_business(workers: int) -> None:
-    loader = DataLoader(Items("int", 9), batch_sampler=Unready(), num_workers=workers)
+@pytest.mark.parametrize("extra", [{}, {"snapshot_every_n_steps": 3, "snapshot_rng": True}])
+def test_a_samplers_length_is_nobodys_business(workers: int, extra: dict[str, Any]) -> None:
+    loader = DataLoader(Items("int", 9), batch_sampler=Unready(), num_workers=workers, **extra)
     assert [batch.tolist() for batch in loader] == [[1, 2], [3]]
     streams = []
-    for cls in (torch.utils.data.DataLoader, DataLoader):
+    makers: list[Any] = [torch.utils.data.DataLoader, partial(DataLoader, **extra)]
+    for make in makers:
         seed_everything(3)
-        loader = cls(Items("int", 9), batch_sampler=Buckets(9), num_workers=workers)
+        loader = make(Items("int", 9), batch_sampler=Buckets(9), num_workers=workers)
         streams.append([[b.tolist() for _ in range(3) for b in loader], random.random()])
     assert streams[0] == streams[1]
 

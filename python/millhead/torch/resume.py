@@ -467,7 +467,7 @@ class Progress:
         self.workers = [WorkerProgress() for _ in range(max(loader.num_workers, 1))]
         #: Batches of the epoch, where that can be known beforehand.
         self.total: int | None = None
-        if (keeper.snapshot_every_n_steps or 1) > 1 or _counts_quietly(self.index_sampler):
+        if _counts_quietly(self.index_sampler):
             self.total = _length(self.index_sampler)
         self.limit: int | None = keeper.limit_batches
         if loader.in_order and loader.num_workers and (self.iterable or self.total is not None):
