@@ -504,6 +504,39 @@ def test_hooks_of_samplers_do_not_count_what_was_prefetched(workers: int, at: in
     assert describe(list(resumed)) == expected
 
 
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("at", [1, 2, 5, 6])
+@pytest.mark.parametrize("kind", ["hooks", "distributed"])
+def test_another_number_of_workers_goes_on_between_two_snapshots(
+    kind: str, at: int, workers: int
+) -> None:
+    """The sampler's state is the snapshot's; what was consumed since is not given again, nor when
+    the state is saved once more."""
+
+    def make(workers: int) -> DataLoader[Any]:
+        sampler: Any = HookedSampler()
+        if kind == "distributed":
+            sampler = DistributedSampler(Numbers(), 1, 0, shuffle=False)
+        return DataLoader(
+            Numbers(),
+            batch_size=2,
+            num_workers=workers,
+            sampler=sampler,
+            snapshot_rng=True,
+            snapshot_every_n_steps=4,
+        )
+
+    expected = [batch.tolist() for batch in make(0)]
+    found = []
+    first, second, third = make(2), make(workers), make(1)
+    found += [batch.tolist() for batch in _take(iter(first), at)]
+    second.load_state_dict(first.state_dict())
+    found += [batch.tolist() for batch in _take(iter(second), 3)]
+    third.load_state_dict(second.state_dict())
+    found += [batch.tolist() for batch in third]
+    assert found == expected
+
+
 class ShuffledStream(IterableDataset[Any]):
     """Without hooks: its order, and more, comes from the generators of whoever iterates."""
 

@@ -162,6 +162,8 @@ class Position:
     first_moment: Moment | None
     sampler: Any
     restores: list[Restore]
+    #: Batches that the sampler gave after its state was taken: they are drawn again, and dropped.
+    sampler_behind: int = 0
 
     def begin_next_epoch(self, loader: Any) -> None:
         """Turn the end of an epoch into the beginning of the next."""
@@ -288,6 +290,7 @@ def read(state: Any, loader: Any) -> Position:
         )
         position.consumed += position.since
         position.yielded += position.since
+        position.sampler_behind = position.since
         position.restores, position.next_worker, position.since = [], 0, 0
     return position
 
@@ -566,8 +569,10 @@ class Progress:
         if self.first_moment is not None and not self.alone:
             self.first_moment.put_back()  # the sampler had drawn later, in a loader without workers
         if self.resume.sampler is not None and self.hooked is not None:
-            return self._load_sampler(self.resume.sampler)
-        lengths = [length(index) for index in itertools.islice(indices, self.consumed)]
+            found = self._load_sampler(self.resume.sampler)
+            self._draw_again(found, self.resume.sampler_behind)
+            return found
+        lengths = self._draw_again(indices, self.consumed)
         skipped, self.skipped_samples = len(lengths), sum(lengths)
         _require(
             skipped == self.consumed,
@@ -581,7 +586,7 @@ class Progress:
         assert self.resume is not None
         self.hooked.load_state_dict(state)
         found = iter(self.index_sampler)
-        if self.consumed:
+        if self.consumed - self.resume.sampler_behind:
             if self.resume.cut:
                 next(found, None)
             return found
@@ -592,6 +597,20 @@ class Progress:
         if not self.resume.cut:
             self.hooked.load_state_dict(state)
         return iter(self.index_sampler)
+
+    def _draw_again(self, indices: Any, batches: int) -> list[int]:
+        """Pass over batches that were consumed after the sampler's state was taken; their lengths."""
+        lengths = [length(index) for index in itertools.islice(indices, batches)]
+        if not lengths or self.hooked is None:
+            return lengths
+        if self.counted:
+            self._sampler_began = self.hooked.state_dict()
+            self._sampler_given = self.sampler_state = sum(lengths)
+        else:
+            self.sampler_state = self.hooked.state_dict()
+        if self.mark is not None:
+            self.mark = self.make_mark()
+        return lengths
 
     def sampler_position(self) -> int:
         """Samples that all ranks together had consumed when the sampler began to deal out the rest;
