@@ -1,0 +1,480 @@
+"""Resuming with hooks of datasets and samplers, and streams that have none or were limited."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from compare import describe
+from millhead.torch import DataLoader, DistributedSampler
+from resumed import (
+    LENGTH,
+    WORKERS,
+    Augmented,
+    CountingStream,
+    HookedStream,
+    Numbers,
+    disturb,
+    make_loader,
+    take,
+)
+from torch.utils.data import (
+    IterableDataset,
+    Sampler,
+    get_worker_info,
+)
+
+
+class PlainStream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        step, first = (1, 0) if info is None else (info.num_workers, info.id)
+        yield from range(first, LENGTH, step)
+
+
+@pytest.mark.parametrize("stream", [CountingStream, HookedStream, PlainStream])
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("at", [0, 1, 7])
+@pytest.mark.filterwarnings("ignore::millhead.Advice")
+def test_iterable_datasets_go_on(stream: Any, workers: int, at: int) -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(stream(), batch_size=2, num_workers=workers)
+
+    torch.manual_seed(1)
+    loader = make()
+    iterator = iter(loader)
+    take(iterator, at)
+    state = json.loads(json.dumps(loader.state_dict()))
+    expected = describe(list(iterator))
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == expected
+
+
+@pytest.mark.parametrize("stream", [CountingStream, HookedStream, PlainStream])
+@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_iterable_datasets_begin_their_next_epoch(
+    stream: Any, workers: int, persistent: bool
+) -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(
+            stream(),
+            batch_size=2,
+            num_workers=workers,
+            persistent_workers=persistent and workers > 0,
+            snapshot_every_n_steps=10,
+        )
+
+    loader = make()
+    list(loader)
+    state = loader.state_dict()
+    expected = describe(list(loader))
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == expected
+
+
+@pytest.mark.parametrize("stream", [CountingStream, HookedStream, PlainStream])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.filterwarnings("ignore::millhead.Advice")
+def test_an_iterable_dataset_goes_on_after_its_iterator_is_gone(stream: Any, workers: int) -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(stream(), batch_size=2, num_workers=workers)
+
+    torch.manual_seed(1)
+    expected = describe(list(make()))
+    torch.manual_seed(1)
+    loader = make()
+    seen = take(iter(loader), 3)
+    state = loader.state_dict()
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert describe(seen + list(resumed)) == expected
+
+
+def test_drawing_a_stream_again_is_said_once() -> None:
+    loader = DataLoader(PlainStream(), num_workers=0)
+    take(iter(loader), 3)
+    state = loader.state_dict()
+    resumed = DataLoader(PlainStream(), num_workers=0)
+    resumed.load_state_dict(state)
+    with pytest.warns(UserWarning, match="by drawing 3 batches again"):
+        list(resumed)
+
+
+class HookedSampler(Sampler[int]):
+    """As torchdata's: counts what it yielded, and skips that much when told to."""
+
+    def __init__(self) -> None:
+        self.yielded = 0
+        self.skip = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.yielded, self.skip = self.skip, 0
+        for number in range(self.yielded, LENGTH):
+            self.yielded += 1
+            yield number
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def state_dict(self) -> dict[str, int]:
+        return {"yielded": self.yielded}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.skip = state["yielded"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("at", [0, 4, None])
+def test_hooks_of_samplers_do_not_count_what_was_prefetched(workers: int, at: int | None) -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(Numbers(), batch_size=4, sampler=HookedSampler(), num_workers=workers)
+
+    loader = make()
+    whole = describe(list(loader))
+    iterator = iter(loader)
+    expected = whole
+    if at is None:
+        list(iterator)
+    else:
+        take(iterator, at)
+    state = loader.state_dict()
+    if at is not None:
+        expected = describe(list(iterator))
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == expected
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("at", [1, 2, 5, 6])
+@pytest.mark.parametrize("kind", ["hooks", "distributed"])
+def test_another_number_of_workers_goes_on_between_two_snapshots(
+    kind: str, at: int, workers: int
+) -> None:
+    """The sampler's state is the snapshot's; what was consumed since is not given again, nor when
+    the state is saved once more."""
+
+    def make(workers: int) -> DataLoader[Any]:
+        sampler: Any = HookedSampler()
+        if kind == "distributed":
+            sampler = DistributedSampler(Numbers(), 1, 0, shuffle=False)
+        return DataLoader(
+            Numbers(),
+            batch_size=2,
+            num_workers=workers,
+            sampler=sampler,
+            snapshot_rng=True,
+            snapshot_every_n_steps=4,
+        )
+
+    expected = [batch.tolist() for batch in make(0)]
+    found = []
+    first, second, third = make(2), make(workers), make(1)
+    found += [batch.tolist() for batch in take(iter(first), at)]
+    second.load_state_dict(first.state_dict())
+    found += [batch.tolist() for batch in take(iter(second), 3)]
+    third.load_state_dict(second.state_dict())
+    found += [batch.tolist() for batch in third]
+    assert found == expected
+
+
+class ShuffledStream(IterableDataset[Any]):
+    """Without hooks: its order, and more, comes from the generators of whoever iterates."""
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        part = list(range(info.id, LENGTH, info.num_workers) if info else range(LENGTH))
+        random.shuffle(part)
+        for number in part:
+            yield number, torch.rand(())
+
+
+@pytest.mark.filterwarnings("ignore:.*by drawing.*:millhead.Advice")
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_stream_in_random_order_is_drawn_again_in_that_order(
+    workers: int, persistent: bool, epoch: int
+) -> None:
+    def make() -> DataLoader[Any]:
+        options: dict[str, Any] = {"num_workers": workers, "persistent_workers": persistent}
+        return DataLoader(ShuffledStream(), batch_size=3, snapshot_rng=True, **options)
+
+    loader = make()
+    for _ in range(epoch):
+        list(loader)
+    iterator = iter(loader)
+    take(iterator, 5)
+    state = loader.state_dict()
+    expected = describe(list(iterator))
+    disturb()
+    resumed = make()
+    resumed.load_state_dict(json.loads(json.dumps(state)))
+    assert describe(list(resumed)) == expected
+
+
+class EagerStream(IterableDataset[int]):
+    """Without hooks: draws its order in ``__iter__``, from two generators."""
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        part = list(range(info.id, LENGTH, info.num_workers) if info else range(LENGTH))
+        random.shuffle(part)
+        return iter([part[at] for at in torch.randperm(len(part))])
+
+
+@pytest.mark.filterwarnings("ignore:.*by drawing.*:millhead.Advice")
+@pytest.mark.parametrize("stream", [EagerStream, ShuffledStream])
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, True), (2, False), (2, True)])
+@pytest.mark.parametrize("epochs", [0, 1, 3])
+@pytest.mark.parametrize("at", [None, 0, 1])
+def test_a_random_stream_without_hooks_goes_on_from_anywhere(
+    stream: Any, workers: int, persistent: bool, epochs: int, at: int | None
+) -> None:
+    def make() -> DataLoader[Any]:
+        options: dict[str, Any] = {"num_workers": workers, "persistent_workers": persistent}
+        return DataLoader(stream(), batch_size=3, snapshot_rng=True, **options)
+
+    random.seed(7)
+    torch.manual_seed(7)
+    loader = make()
+    for _ in range(epochs):
+        list(loader)
+    rest: Any = loader
+    if at is not None:
+        rest = iter(loader)
+        take(rest, at)
+    state = json.loads(json.dumps(loader.state_dict()))
+    expected = [describe(list(rest)), describe(list(loader))]
+    disturb()
+    resumed = make()
+    resumed.load_state_dict(state)
+    iterator = iter(resumed)
+    again = resumed.state_dict()  # what was resumed is saved once more
+    assert describe(list(iterator)) == expected[0]
+    if workers and persistent:
+        assert describe(list(resumed)) == expected[1]
+    disturb()
+    resumed = make()
+    resumed.load_state_dict(again)
+    assert describe(list(resumed)) == expected[0]
+
+
+@pytest.mark.filterwarnings("ignore:.*by drawing.*:millhead.Advice")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("at", [None, 0, 2])
+def test_an_order_drawn_at_once_needs_no_saved_generators(workers: int, at: int | None) -> None:
+    loader = DataLoader(EagerStream(), batch_size=3, num_workers=workers)
+    list(loader)
+    rest: Any = loader
+    if at is not None:
+        rest = iter(loader)
+        take(rest, at)
+    state = loader.state_dict()
+    expected = describe(list(rest))
+    disturb()
+    resumed = DataLoader(EagerStream(), batch_size=3, num_workers=workers)
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == expected
+
+
+class CountedStream(IterableDataset[int]):
+    """Without hooks; notes in shared memory how many samples were drawn."""
+
+    def __init__(self) -> None:
+        self.drawn = torch.zeros((), dtype=torch.int64).share_memory_()
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(LENGTH):
+            self.drawn += 1
+            yield number
+
+
+@pytest.mark.filterwarnings("ignore:.*by drawing.*:millhead.Advice")
+@pytest.mark.parametrize(("workers", "drawn"), [(0, 8), (1, 0)])
+def test_nothing_beyond_a_limit_is_drawn_again(workers: int, drawn: int) -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(CountedStream(), batch_size=2, num_workers=workers, limit_batches=4)
+
+    loader = make()
+    take(iter(loader), 4)
+    resumed = make()
+    resumed.load_state_dict(loader.state_dict())
+    assert list(resumed) == []
+    dataset: Any = resumed.dataset
+    assert dataset.drawn == drawn
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_stream_that_was_not_drawn_from_yet_is_where_it_was(again: bool) -> None:
+    loader = DataLoader(CountingStream(), batch_size=4)
+    expected = list(loader)  # leaves the dataset at its end
+    iterator = iter(loader)
+    if again:
+        expected = expected[3:]
+        take(iterator, 3)
+        state = loader.state_dict()
+        loader = DataLoader(CountingStream(), batch_size=4)
+        loader.load_state_dict(state)
+        iterator = iter(loader)
+    state = loader.state_dict()
+    del iterator
+    assert loader.state_dict()["worker_states"] == state["worker_states"]
+    resumed = DataLoader(CountingStream(), batch_size=4)
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == describe(expected)
+
+
+LIMITED: dict[str, Any] = {
+    "stream": lambda: {"dataset": CountingStream()},
+    "sampler": lambda: {"dataset": Numbers(), "sampler": HookedSampler()},
+}
+
+
+@pytest.mark.parametrize("what", LIMITED)
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("seen", [False, True])
+def test_after_a_limit_the_next_epoch_begins_at_the_start(
+    what: str, workers: int, seen: bool
+) -> None:
+    def make() -> DataLoader[Any]:
+        options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0}
+        return DataLoader(**LIMITED[what](), batch_size=2, limit_batches=4, **options)
+
+    loader = make()
+    iterator = iter(loader)
+    whole = describe(take(iterator, 4))
+    if seen:
+        assert next(iterator, None) is None
+    state = loader.state_dict()
+    resumed = make()
+    resumed.load_state_dict(state)
+    if not seen:
+        assert list(resumed) == []  # what is left of the epoch
+    assert describe(list(resumed)) == whole
+    assert describe(list(resumed)) == whole
+
+
+@pytest.mark.parametrize("what", LIMITED)
+@pytest.mark.parametrize(
+    ("workers", "persistent", "every"),
+    [(0, False, 1), (1, False, 1), (1, True, 1), (2, False, 1), (2, True, 1), (2, True, 9)],
+)
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_after_a_limit_the_beginning_of_the_next_epoch_is_not_its_middle(
+    what: str, workers: int, persistent: bool, every: int, at: int
+) -> None:
+    def make() -> DataLoader[Any]:
+        options: dict[str, Any] = {
+            "num_workers": workers,
+            "persistent_workers": persistent,
+            "snapshot_every_n_steps": every,
+        }
+        return DataLoader(**LIMITED[what](), batch_size=2, limit_batches=4, **options)
+
+    loader = make()
+    whole = list(loader)
+    iterator = iter(loader)
+    take(iterator, at)
+    for _ in range(2):  # the second time what was resumed is saved once more
+        state = json.loads(json.dumps(loader.state_dict()))
+        loader = make()
+        loader.load_state_dict(state)
+        iterator = iter(loader)
+    assert describe(list(iterator)) == describe(whole[at:])
+    assert describe(list(loader)) == describe(whole)
+
+
+@pytest.mark.parametrize(("what", "workers"), [("stream", 0), ("stream", 2), ("sampler", 0)])
+def test_after_an_epoch_left_early_the_next_begins_at_the_start(what: str, workers: int) -> None:
+    def make() -> DataLoader[Any]:
+        options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0}
+        return DataLoader(**LIMITED[what](), batch_size=2, **options)
+
+    whole = describe(list(make()))
+    loader = make()
+    next(iter(loader))
+    iterator = iter(loader)
+    state = loader.state_dict()
+    del iterator
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == whole
+
+
+def test_a_higher_limit_goes_on_with_the_stream() -> None:
+    loader = DataLoader(CountingStream(), limit_batches=4)
+    whole = list(DataLoader(CountingStream()))
+    take(iter(loader), 4)
+    resumed = DataLoader(CountingStream())
+    resumed.load_state_dict(loader.state_dict())
+    assert describe(list(resumed)) == describe(whole[4:])
+
+
+def test_the_last_batches_before_a_limit_bring_their_workers_generators() -> None:
+    def make() -> DataLoader[Any]:
+        options: dict[str, Any] = {"num_workers": 2, "persistent_workers": True, "batch_size": 2}
+        every = {"snapshot_rng": True, "snapshot_every_n_steps": 9}
+        return DataLoader(Augmented(), limit_batches=5, **options, **every)
+
+    loader = make()
+    list(loader)
+    state = loader.state_dict()
+    expected = describe(list(loader))
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == expected
+
+
+class LongState(Numbers):
+    """A state that does not fit beside a batch."""
+
+    def state_dict(self) -> dict[str, str]:
+        return {"text": "x" * 300_000}
+
+    def load_state_dict(self, state: dict[str, str]) -> None:
+        assert state == self.state_dict()
+
+
+@pytest.mark.parametrize("collate", [None, list])
+def test_states_may_be_long(collate: Any) -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(LongState(), batch_size=2, num_workers=2, collate_fn=collate)
+
+    loader = make()
+    iterator = iter(loader)
+    take(iterator, 9)
+    state = loader.state_dict()
+    expected = describe(list(iterator))
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == expected
+    if collate is None:
+        assert loader.stats()["paths"]["slot"] > 0
+
+
+class Failing(Numbers):
+    def __getitem__(self, index: int) -> int:
+        if index == 9:
+            raise ValueError("nine")
+        return index
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_batch_that_raised_counts_as_consumed(workers: int) -> None:
+    loader = make_loader("sequential", workers, Failing())
+    iterator = iter(loader)
+    take(iterator, 2)
+    with pytest.raises(ValueError, match="nine"):
+        next(iterator)
+    state = loader.state_dict()
+    expected = describe(list(iterator))
+    resumed = make_loader("sequential", workers, Failing())
+    resumed.load_state_dict(state)
+    assert describe(list(resumed)) == expected
