@@ -377,9 +377,8 @@ class WorkerProgress:
     old: bool = False  # the state is that of an earlier epoch's end
     cut: bool = False  # which came before that of the dataset's iterator
     ended: bool = False
-    began: str | None = (
-        None  # its generators when the epoch began, where that was an earlier one's end
-    )
+    #: Its generators when the epoch began, where that was an earlier one's end.
+    began: str | None = None
 
     def generators(self) -> str | None:
         """After its last batch, where it told them."""

@@ -140,9 +140,8 @@ class BatchWorker:
         self.numbers: list[Any] = []  # indices of the batch in hand
         self.initialised = False
         self.stream: Stream | None = None
-        self.skipping: Restore | None = (
-            None  # says how many batches to draw and drop before the first
-        )
+        #: Says how many batches to draw and drop before the first.
+        self.skipping: Restore | None = None
         self.wants_state = False
 
     def start(self) -> ExceptionWrapper | None:
