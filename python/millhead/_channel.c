@@ -45,12 +45,16 @@ static mh_status channel_open(channel_object *self, mh_error *err)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for %u workers", self->worker_count);
     for (uint32_t w = 0; w < self->worker_count; w++)
         self->workers[w].spill.fd = -1;
-    if (self->post_count) {
-        self->posts = mh_calloc(self->post_count, sizeof *self->posts);
+    if (self->board) {
+        self->posts = mh_calloc(self->under_way, sizeof *self->posts);
         if (!self->posts)
-            return mh_fail(err, MH_ERR_NOMEM, "no memory for %u batches", self->post_count);
+            return mh_fail(err, MH_ERR_NOMEM, "no memory for %u batches", self->under_way);
     }
-    MH_TRY(mh_control_open(&self->control, self->worker_count, self->depth, self->post_count, err));
+    const mh_control_size size = {.workers = self->worker_count,
+                                  .depth = self->depth,
+                                  .under_way = self->under_way,
+                                  .board = self->board ? 1 : 0};
+    MH_TRY(mh_control_open(&self->control, &size, err));
     MH_TRY(mh_memory_create(&self->metrics, "millhead-metrics", metrics_bytes, metrics_bytes, err));
     MH_TRY(mh_memory_grow(&self->metrics, metrics_bytes, err));
     size_t spill_bytes = mh_memory_map_most(self->worker_count);
@@ -104,18 +108,20 @@ static PyObject *channel_close(PyObject *object, PyObject *unused)
 
 static PyObject *channel_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"pool", "workers", "depth", "dumps", "meter", "posts", NULL};
+    static char *names[] = {"pool",  "workers", "depth", "under_way",
+                            "dumps", "meter",   "board", NULL};
     mh_module *module = PyType_GetModuleState(type);
     PyObject *pool;
     PyObject *dumps;
     PyObject *meter;
     unsigned workers;
     unsigned depth;
-    unsigned posts = 0;
+    unsigned under_way;
+    int board = 0;
     mh_error err;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!IIOO!|I:Channel", names,
-                                     module->pool_type, &pool, &workers, &depth, &dumps,
-                                     module->meter_type, &meter, &posts))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!IIIOO!|p:Channel", names,
+                                     module->pool_type, &pool, &workers, &depth, &under_way, &dumps,
+                                     module->meter_type, &meter, &board))
         return NULL;
     channel_object *self =
         (channel_object *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
@@ -128,7 +134,8 @@ static PyObject *channel_new(PyTypeObject *type, PyObject *arguments, PyObject *
     self->meter = (mh_meter *)Py_NewRef(meter);
     self->worker_count = workers;
     self->depth = depth;
-    self->post_count = posts;
+    self->under_way = under_way;
+    self->board = board;
     if (channel_open(self, &err) != MH_OK) {
         mh_raise(module, &err);
         Py_CLEAR(self);
@@ -351,8 +358,7 @@ static PyObject *batch_from_slot(channel_object *self, const task_note *note, co
     PyObject *batch = NULL;
     for (uint32_t i = 0; i < leaf_count; i++)
         large += places[i].bytes >= ZERO_COPY_BYTES;
-    uint32_t under_way = self->posts ? self->post_count : self->worker_count * self->depth;
-    bool hold = large && mh_pool_unheld(mh_pool_of(self->pool)) > under_way;
+    bool hold = large && mh_pool_unheld(mh_pool_of(self->pool)) > self->under_way;
     self->copied_out += large && !hold;
     if (hold) /* one reference more keeps the slot until all tensors are made */
         mh_slot_hold(slot, large + 1);
@@ -842,7 +848,8 @@ static PyMethodDef channel_methods[] = {
 };
 
 static PyType_Slot channel_slots[] = {
-    {Py_tp_doc, "Channel(pool, workers, depth, dumps, meter, posts): the consumer's end."},
+    {Py_tp_doc,
+     "Channel(pool, workers, depth, under_way, dumps, meter, board): the consumer's end."},
     {Py_tp_new, channel_new},
     {Py_tp_dealloc, channel_dealloc},
     {Py_tp_traverse, channel_traverse},

@@ -44,9 +44,10 @@ typedef struct channel_object {
     mh_memory metrics;
     channel_worker *workers;
     post_note *posts; /* one for each entry of the board, or NULL */
-    uint32_t post_count;
+    bool board;       /* whether there is one */
     uint32_t worker_count;
-    uint32_t depth;
+    uint32_t depth;     /* places in each worker's rings */
+    uint32_t under_way; /* batches asked for at a time */
     /* the schema: what a batch looks like */
     PyObject *structure;
     PyObject *schema; /* structure, pickled */

@@ -40,9 +40,10 @@ class Channel:
         pool: Pool,
         workers: int,
         depth: int,
+        under_way: int,
         dumps: Callable[[Any], bytes],
         meter: Meter,
-        posts: int = 0,
+        board: bool = False,
     ) -> None: ...
     def put(
         self,

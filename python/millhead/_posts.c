@@ -11,7 +11,7 @@
 
 post_note *mh_post_find(const channel_object *self, uint64_t position)
 {
-    for (uint32_t i = 0; self->posts && i < self->post_count; i++)
+    for (uint32_t i = 0; self->posts && i < self->under_way; i++)
         if (self->posts[i].used && self->posts[i].task.position == position)
             return &self->posts[i];
     return NULL;
@@ -25,17 +25,17 @@ static void post_end(post_note *post)
 
 void mh_posts_end(channel_object *self)
 {
-    for (uint32_t i = 0; self->posts && i < self->post_count; i++)
+    for (uint32_t i = 0; self->posts && i < self->under_way; i++)
         if (self->posts[i].used)
             post_end(&self->posts[i]);
 }
 
 static post_note *free_post(channel_object *self)
 {
-    for (uint32_t i = 0; self->posts && i < self->post_count; i++)
+    for (uint32_t i = 0; self->posts && i < self->under_way; i++)
         if (!self->posts[i].used)
             return &self->posts[i];
-    PyErr_Format(PyExc_RuntimeError, "there are already %u batches on the board", self->post_count);
+    PyErr_Format(PyExc_RuntimeError, "there are already %u batches on the board", self->under_way);
     return NULL;
 }
 

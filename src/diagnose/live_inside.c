@@ -227,7 +227,7 @@ static mh_status results_take(live_block *block, uint32_t w, const mh_ring_count
     for (uint64_t number = from; number < now->results_read; number++) {
         mh_batch_cost batch;
         if (!batch_of(&worker->pending[number % depth], number, w,
-                      mh_control_posts(block->control) > 0, &batch))
+                      mh_control_has_board(block->control), &batch))
             continue;
         mh_status status = batch_add(block, batch, err);
         if (status != MH_OK)
@@ -443,10 +443,10 @@ static void usage_correct(const live_block *block, mh_usage_sum *usage)
 void mh_inside_sum(mh_inside *inside, const mh_outside *outside, mh_facts *facts)
 {
     live_block *block = busiest(inside);
-    uint32_t posts = mh_control_posts(block->control);
-    if (posts)
+    bool board = mh_control_has_board(block->control);
+    if (board)
         board_split(block, outside, (double)facts->usage.wall_ns);
-    for (uint32_t w = 0; !posts && w < block->worker_count; w++) {
+    for (uint32_t w = 0; !board && w < block->worker_count; w++) {
         const mh_seen_process *process = process_of(outside, block->workers[w].view.pid);
         if (process)
             worker_split(block, w, process);
@@ -456,7 +456,7 @@ void mh_inside_sum(mh_inside *inside, const mh_outside *outside, mh_facts *facts
     facts->batches = block->batches;
     facts->batch_count = block->batch_count;
     facts->workers = (int)block->worker_count;
-    facts->prefetch = (int)(posts ? posts / block->worker_count : mh_control_depth(block->control));
+    facts->prefetch = (int)(mh_control_under_way(block->control) / block->worker_count);
     for (size_t at = 0; at < block->batch_count; at++)
         if ((int)block->batches[at].samples > facts->batch_size)
             facts->batch_size = (int)block->batches[at].samples;

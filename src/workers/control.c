@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #define CONTROL_MAGIC UINT64_C(0x6c74636461656c6d)
-#define CONTROL_VERSION 2u
+#define CONTROL_VERSION 3u
 #define CACHE_LINE 64
 
 /* How long to look before sleeping. A sleep and a wake-up cost tens of microseconds in a virtual
@@ -36,9 +36,7 @@ enum { WAITS_FOR_NOBODY, WAITS_FOR_ANY, WAITS_FOR_FIRST };
 typedef struct control_header {
     uint64_t magic;
     uint32_t version;
-    uint32_t workers;
-    uint32_t depth;
-    uint32_t posts;
+    mh_control_size size;
     uint32_t task_bytes;
     uint32_t result_bytes;
     alignas(CACHE_LINE) _Atomic uint32_t stop;
@@ -132,9 +130,17 @@ static size_t board_offset(uint32_t workers, uint32_t depth)
     return 4096 + workers * block_bytes(depth);
 }
 
-static size_t control_bytes(uint32_t workers, uint32_t depth, uint32_t posts)
+static size_t control_bytes(const mh_control_size *size)
 {
-    return board_offset(workers, depth) + (posts ? mh_board_bytes(posts) : 0);
+    return board_offset(size->workers, size->depth) +
+           (size->board ? mh_board_bytes(size->under_way) : 0);
+}
+
+static bool size_is_possible(const mh_control_size *size)
+{
+    return size->workers > 0 && size->workers <= 65536 && size->depth > 0 && size->depth <= 65536 &&
+           size->under_way > 0 && size->under_way <= (uint64_t)size->workers * size->depth &&
+           (size->board == 0 || (size->board == 1 && size->under_way <= 65536));
 }
 
 static worker_block *block_of(const mh_control *control, uint32_t worker)
@@ -156,17 +162,16 @@ static mh_result *result_at(const mh_control *control, worker_block *block, uint
 
 /* --- opening and closing --- */
 
-mh_status mh_control_open(mh_control **out, uint32_t workers, uint32_t depth, uint32_t posts,
-                          mh_error *err)
+mh_status mh_control_open(mh_control **out, const mh_control_size *size, mh_error *err)
 {
-    if (workers == 0 || workers > 65536 || depth == 0 || depth > 65536 || posts > 65536)
+    if (!size_is_possible(size))
         return mh_fail(err, MH_ERR_INVALID, "%u workers with %u batches each cannot be served",
-                       workers, depth);
+                       size->workers, size->depth);
     mh_control *control = mh_calloc(1, sizeof *control);
     if (!control)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a control block");
     control->memory.fd = -1;
-    size_t bytes = control_bytes(workers, depth, posts);
+    size_t bytes = control_bytes(size);
     mh_status status = mh_memory_create(&control->memory, "millhead-control", bytes, bytes, err);
     if (status == MH_OK) /* pages come when they are touched: most of a ring never is */
         status = ftruncate(control->memory.fd, (off_t)bytes) == 0
@@ -178,21 +183,20 @@ mh_status mh_control_open(mh_control **out, uint32_t workers, uint32_t depth, ui
         return status;
     }
     control->memory.size_bytes = bytes;
-    control->workers = workers;
-    control->depth = depth;
+    control->workers = size->workers;
+    control->depth = size->depth;
     control->fork_generation = mh_fork_generation();
     control->header = (control_header *)(void *)control->memory.base;
     *control->header = (control_header){
         .magic = CONTROL_MAGIC,
         .version = CONTROL_VERSION,
-        .workers = workers,
-        .depth = depth,
-        .posts = posts,
+        .size = *size,
         .task_bytes = sizeof(mh_task),
         .result_bytes = sizeof(mh_result),
     };
-    if (posts)
-        control->board = mh_board_init(control->memory.base + board_offset(workers, depth), posts);
+    if (size->board)
+        control->board = mh_board_init(
+            control->memory.base + board_offset(size->workers, size->depth), size->under_way);
     *out = control;
     return MH_OK;
 }
@@ -204,13 +208,11 @@ static mh_status header_check(const control_header *header, size_t size, uint32_
         header->version != CONTROL_VERSION || header->task_bytes != sizeof(mh_task) ||
         header->result_bytes != sizeof(mh_result))
         return mh_fail(err, MH_ERR_CORRUPT, "not a control block of this version of millhead");
-    if (header->workers == 0 || header->workers > 65536 || header->depth == 0 ||
-        header->depth > 65536 || header->posts > 65536 ||
-        size < control_bytes(header->workers, header->depth, header->posts))
+    if (!size_is_possible(&header->size) || size < control_bytes(&header->size))
         return mh_fail(err, MH_ERR_CORRUPT, "a control block of %zu bytes is cut short", size);
-    if (worker >= header->workers)
+    if (worker >= header->size.workers)
         return mh_fail(err, MH_ERR_INVALID, "there is no worker %u among %u", worker,
-                       header->workers);
+                       header->size.workers);
     return MH_OK;
 }
 
@@ -235,9 +237,9 @@ mh_status mh_control_attach(mh_control **out, int fd, uint32_t worker, mh_error 
         return status;
     }
     control->worker = worker;
-    control->workers = control->header->workers;
-    control->depth = control->header->depth;
-    if (control->header->posts) {
+    control->workers = control->header->size.workers;
+    control->depth = control->header->size.depth;
+    if (control->header->size.board) {
         size_t offset = board_offset(control->workers, control->depth);
         control->board = mh_board_attach(control->memory.base + offset, (size_t)size - offset);
     }
@@ -268,8 +270,8 @@ mh_status mh_control_look(mh_control **out, int fd, mh_error *err)
     control->memory =
         (mh_memory){.fd = -1, .base = base, .map_bytes = (size_t)size, .size_bytes = (size_t)size};
     control->header = base;
-    control->workers = control->header->workers;
-    control->depth = control->header->depth;
+    control->workers = control->header->size.workers;
+    control->depth = control->header->size.depth;
     control->fork_generation = mh_fork_generation();
     *out = control;
     return MH_OK;
@@ -586,9 +588,14 @@ uint32_t mh_control_depth(const mh_control *control)
     return control->depth;
 }
 
-uint32_t mh_control_posts(const mh_control *control)
+uint32_t mh_control_under_way(const mh_control *control)
 {
-    return control->header->posts;
+    return control->header->size.under_way;
+}
+
+bool mh_control_has_board(const mh_control *control)
+{
+    return control->header->size.board == 1;
 }
 
 bool mh_control_consumer_waits(const mh_control *control)

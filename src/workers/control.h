@@ -115,11 +115,17 @@ typedef struct mh_control mh_control;
 typedef struct mh_board mh_board; /* board.h */
 typedef struct mh_board_run mh_board_run;
 
-/* The consumer's side. `depth` tasks and results fit into each worker's rings, `posts` batches on
- * the board (0: there is none). Errors: MH_ERR_INVALID (no worker, no depth), MH_ERR_NOMEM,
+typedef struct mh_control_size {
+    uint32_t workers;
+    uint32_t depth;     /* tasks and results that fit into each worker's rings */
+    uint32_t under_way; /* batches asked for at a time, of all workers together */
+    uint32_t board;     /* 1: they are on a board, any sample for any worker; or 0 */
+} mh_control_size;
+
+/* The consumer's side. Errors: MH_ERR_INVALID (a number that is 0 or too large), MH_ERR_NOMEM,
  * MH_ERR_IO. */
-MH_MUST_CHECK mh_status mh_control_open(mh_control **out, uint32_t workers, uint32_t depth,
-                                        uint32_t posts, mh_error *err);
+MH_MUST_CHECK mh_status mh_control_open(mh_control **out, const mh_control_size *size,
+                                        mh_error *err);
 
 /* Worker `worker`'s side of a block another process opened; the descriptor stays the caller's.
  * Errors: MH_ERR_CORRUPT for a block of another version or size, MH_ERR_INVALID, MH_ERR_NOMEM. */
@@ -199,7 +205,8 @@ void mh_control_set_threads(mh_control *control, uint32_t threads); /* the large
 /* --- onlooker --- */
 
 uint32_t mh_control_depth(const mh_control *control);
-uint32_t mh_control_posts(const mh_control *control); /* 0: there is no board */
+uint32_t mh_control_under_way(const mh_control *control);
+bool mh_control_has_board(const mh_control *control);
 
 /* Whether the consumer sleeps until a result comes. */
 bool mh_control_consumer_waits(const mh_control *control);

@@ -6,6 +6,7 @@ import gc
 import itertools
 import math
 import os
+import random
 import re
 import signal
 import time
@@ -562,6 +563,31 @@ def test_a_persistent_epoch_left_early_is_followed_by_a_full_one() -> None:
         assert [next(iterator).tolist() for _ in range(take)] == whole[:take]
         if take == 12:
             assert next(iterator, None) is None
+
+
+class RandomInTheLast(IterableDataset[float]):
+    """Only the last worker has items: random numbers."""
+
+    def __iter__(self) -> Iterator[float]:
+        info = get_worker_info()
+        assert info is not None
+        return (random.random() for _ in range(40 if info.id == info.num_workers - 1 else 0))
+
+
+@pytest.mark.parametrize(("workers", "prefetch"), [(3, 2), (2, 3), (3, 5)])
+def test_the_last_worker_to_go_on_works_as_far_ahead_as_torchs(workers: int, prefetch: int) -> None:
+    def epochs(cls: Any) -> list[list[float]]:
+        seed_everything(5)
+        loader = cls(
+            RandomInTheLast(),
+            num_workers=workers,
+            prefetch_factor=prefetch,
+            persistent_workers=True,
+        )
+        # An epoch goes on with the numbers the one left early had not come to.
+        return [[next(batches).item() for _ in range(3)] for batches in map(iter, [loader] * 4)]
+
+    assert epochs(DataLoader) == epochs(Torchs)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])

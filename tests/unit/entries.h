@@ -16,7 +16,8 @@
 static inline mh_control *open_control(uint32_t workers, uint32_t depth)
 {
     mh_control *control = NULL;
-    assert_int_equal(mh_control_open(&control, workers, depth, 0, NULL), MH_OK);
+    const mh_control_size size = {.workers = workers, .depth = depth, .under_way = workers * depth};
+    assert_int_equal(mh_control_open(&control, &size, NULL), MH_OK);
     return control;
 }
 

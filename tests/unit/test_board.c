@@ -204,7 +204,11 @@ static void a_post_reaches_a_worker_through_the_control_block(void **state)
     (void)state;
     mh_board_run run;
     mh_control *consumer = NULL, *worker = NULL, *plain = NULL;
-    assert_int_equal(mh_control_open(&consumer, 2, 3, 4, NULL), MH_OK);
+    assert_int_equal(
+        mh_control_open(&consumer,
+                        &(mh_control_size){.workers = 2, .depth = 3, .under_way = 4, .board = 1},
+                        NULL),
+        MH_OK);
     assert_int_equal(mh_control_attach(&worker, mh_control_fd(consumer), 1, NULL), MH_OK);
     assert_non_null(mh_control_board(worker));
     assert_false(mh_control_run_wait(worker, 0, 1000, &run));
@@ -233,10 +237,16 @@ static void a_post_reaches_a_worker_through_the_control_block(void **state)
     assert_false(mh_control_run_wait(worker, 0, 1000000000, &run));
     mh_control_close(worker);
     mh_control_close(consumer);
-    assert_int_equal(mh_control_open(&plain, 1, 1, 0, NULL), MH_OK);
+    assert_int_equal(
+        mh_control_open(&plain, &(mh_control_size){.workers = 1, .depth = 1, .under_way = 1}, NULL),
+        MH_OK);
     assert_null(mh_control_board(plain));
     mh_control_close(plain);
-    assert_int_equal(mh_control_open(&plain, 1, 1, 65537, NULL), MH_ERR_INVALID);
+    assert_int_equal(
+        mh_control_open(
+            &plain, &(mh_control_size){.workers = 1, .depth = 1, .under_way = 65537, .board = 1},
+            NULL),
+        MH_ERR_INVALID);
 }
 
 int main(void)

@@ -61,8 +61,12 @@ static void impossible_numbers_are_refused(void **state)
     static const uint32_t pairs[][2] = {{0, 1}, {1, 0}, {65537, 1}, {1, 65537}, {UINT32_MAX, 2}};
     for (size_t i = 0; i < COUNT(pairs); i++) {
         mh_control *control = NULL;
-        assert_int_equal(mh_control_open(&control, pairs[i][0], pairs[i][1], 0, NULL),
-                         MH_ERR_INVALID);
+        assert_int_equal(
+            mh_control_open(
+                &control,
+                &(mh_control_size){.workers = pairs[i][0], .depth = pairs[i][1], .under_way = 1},
+                NULL),
+            MH_ERR_INVALID);
         assert_null(control);
     }
 }
@@ -104,9 +108,9 @@ static void a_damaged_header_is_refused(void **state)
     uint64_t live = mh_alloc_live();
     int open = open_descriptors();
     mh_control *consumer = open_control(2, 3), *worker = NULL;
-    /* magic, version, workers, depth and the two entry sizes: no byte of them may differ (one
-     * worker or one entry less would do no harm, so flip a high bit) */
-    for (off_t at = 0; at < 28; at++) {
+    /* magic, version, the numbers and the two entry sizes: no byte of them may differ (one worker
+     * or one entry less would do no harm, so flip a high bit) */
+    for (off_t at = 0; at < 36; at++) {
         uint8_t byte;
         int fd = copy_of(consumer, file_bytes(consumer));
         assert_int_equal(mh_control_attach(&worker, fd, 1, NULL), MH_OK);
@@ -153,7 +157,8 @@ static void open_and_attach(void *argument)
     (void)argument;
     int open = open_descriptors();
     mh_control *consumer = NULL, *worker = NULL;
-    mh_status status = mh_control_open(&consumer, 2, 2, 0, NULL);
+    mh_status status = mh_control_open(
+        &consumer, &(mh_control_size){.workers = 2, .depth = 2, .under_way = 1}, NULL);
     assert_true(status == MH_OK ? consumer != NULL : status == MH_ERR_NOMEM && !consumer);
     if (consumer) {
         status = mh_control_attach(&worker, mh_control_fd(consumer), 1, NULL);
@@ -640,7 +645,8 @@ static void an_onlooker_sees_and_changes_nothing(void **state)
     (void)close(fd);
     assert_int_equal(mh_control_workers(onlooker), 2);
     assert_int_equal(mh_control_depth(onlooker), 2);
-    assert_int_equal(mh_control_posts(onlooker), 0);
+    assert_int_equal(mh_control_under_way(onlooker), 4);
+    assert_false(mh_control_has_board(onlooker));
     assert_false(mh_control_consumer_waits(onlooker));
     mh_worker_view view;
     mh_control_view(onlooker, 1, &view);

@@ -109,7 +109,8 @@ static int consumer_process(mh_point point, int signal, int line)
     char go;
     mh_control *control = NULL;
     uint64_t asked = 0, taken = 0, began = mh_clock_ns();
-    if (mh_control_open(&control, 1, DEPTH, 0, NULL) != MH_OK)
+    if (mh_control_open(&control, &(mh_control_size){.workers = 1, .depth = DEPTH, .under_way = 1},
+                        NULL) != MH_OK)
         return 1;
     int fd = mh_control_fd(control);
     if (write(line, &fd, sizeof fd) != sizeof fd || read(line, &go, 1) != 1)

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 #: Slots beyond the batches under way: `for b in loader` holds one while it asks for the next.
 SPARE_SLOTS = 3
+#: Places in the rings of all workers of an iterable dataset: some 16 KB of each are used.
+RING_PLACES = 8192
 #: How long to wait for a result before looking at signals, workers and the clock.
 SLICE_NS = 100_000_000
 #: The batch of an epoch at which the workers' threads are looked at; they are at its end, too.
@@ -170,9 +172,18 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         _live.add(self)
 
     def _make_channel(self, meter: _core.Meter) -> _core.Channel:
+        self._depth = self._ring_depth()
         return _core.Channel(
-            self._engine.pool, self._num_workers, self._prefetch_factor, dump_index, meter
+            self._engine.pool, self._num_workers, self._depth, self._under_way, dump_index, meter
         )
+
+    def _ring_depth(self) -> int:
+        """The most tasks one worker may have."""
+        depth: int = self._prefetch_factor
+        if self._iterable:
+            # When the streams of the others have ended, all that are under way are the last one's.
+            depth = min(self._under_way, max(depth, RING_PLACES // self._num_workers))
+        return depth
 
     def _make_outlet(self, meter: _core.Meter) -> Any:
         return self._channel
@@ -219,7 +230,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             role=BatchWorker,
             number=number,
             workers=self._num_workers,
-            depth=self._prefetch_factor,
+            depth=self._depth,
             iterable=self._iterable,
             auto_collation=self._auto_collation,
             drop_last=self._drop_last,
@@ -315,8 +326,9 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
                 progress = self._progress
                 progress.done(progress.consumed if self._iterable else place)
                 return self._deliver(kind, payload, samples)
-            self._ended.add(worker)
-            self._try_put_index()
+            if worker not in self._ended:  # as in torch, it ends once: what it was asked for beyond
+                self._ended.add(worker)  # that is not asked of others
+                self._try_put_index()
         self._progress.finished = True
         if self._epoch is not None:
             self._epoch.end()
@@ -431,9 +443,13 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
 
     def _next_worker(self) -> int | None:
         """The next one in turn that goes on and has room for a task."""
+        room = self._depth
+        if not self._in_order:
+            going_on = max(self._num_workers - len(self._ended), 1)
+            room = min(room, self._under_way // going_on)
         for _ in range(self._num_workers):
             worker = next(self._turn.cycle)
-            if worker not in self._ended and self._tasks[worker] < self._prefetch_factor:
+            if worker not in self._ended and self._tasks[worker] < room:
                 return worker
         return None
 

@@ -329,10 +329,15 @@ class SampleIter(MultiIter):
         super().__init__(loader, keeper)
 
     def _make_channel(self, meter: _core.Meter) -> _core.Channel:
-        posts = self._num_workers * self._prefetch_factor
-        self._ring = posts + SPARE_RESULTS
+        self._depth = self._under_way + SPARE_RESULTS
         return _core.Channel(
-            self._engine.pool, self._num_workers, self._ring, dump_index, meter, posts
+            self._engine.pool,
+            self._num_workers,
+            self._depth,
+            self._under_way,
+            dump_index,
+            meter,
+            board=True,
         )
 
     def _make_outlet(self, meter: _core.Meter) -> Assembler:
@@ -342,7 +347,7 @@ class SampleIter(MultiIter):
 
     def _plan(self, number: int, trainer: int, affinity: frozenset[int] | None) -> WorkerPlan:
         plan = super()._plan(number, trainer, affinity)
-        return replace(plan, role=SampleWorker, depth=self._ring, rng=self._rng, stride=self._ranks)
+        return replace(plan, role=SampleWorker, rng=self._rng, stride=self._ranks)
 
     def _next_progress(self, loader: DataLoader[Any], keeper: Keeper) -> Progress:
         return Progress(loader, keeper)
