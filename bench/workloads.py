@@ -163,7 +163,7 @@ def _w11(workers: Sequence[int], quick: bool) -> Iterator[Cell]:
         size = 8 if kind == "int" else 4 * VECTOR
         for count in workers:
             yield Cell("W11", kind, count, 64, epoch, block, bytes_per_sample=size)
-    for kind in () if quick else ("tensor_index", "shuffle"):
+    for kind in () if quick else ("tensors", "tensor_index", "shuffle"):
         size = 8 if kind == "shuffle" else 4 * VECTOR
         for count in (w for w in (0, 2) if w in workers):
             yield Cell("W11", kind, count, 64, epoch, block, kind == "shuffle", False, size)
@@ -366,10 +366,11 @@ def dataset(cell: Cell, data_dir: Path, tensors: bool) -> Any:
         return Stored(range(1000, 1000 + DISTINCT), cell.epoch_samples)
     if cell.kind in ("array", "snapshots") or cell.block == "calls":
         return Stored(_vectors(), cell.epoch_samples)
-    if cell.kind == "tensor":
+    if cell.kind in ("tensor", "tensors"):  # one again and again, or many
         import torch
 
-        return Stored([torch.from_numpy(v) for v in _vectors()], cell.epoch_samples)
+        vectors = [torch.from_numpy(v) for v in _vectors()]
+        return Stored(vectors[:1] if cell.kind == "tensor" else vectors, cell.epoch_samples)
     if cell.kind == "tensor_index":
         return Rows(cell.epoch_samples)
     if cell.kind == "big":

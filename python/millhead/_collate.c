@@ -173,11 +173,102 @@ static bool all_uniform(const mh_module *module, items samples, Py_ssize_t count
     return true;
 }
 
+/* --- tensors that many samples share: a mask, the one-hot labels of a few classes --- */
+
+/* How many there may be. To ask one all that torch.stack asks takes as long as to stack a few. */
+#define SHARED_MAX 4
+
+typedef struct shared_tensors {
+    PyObject *tensors[SHARED_MAX];
+    const uint8_t *data[SHARED_MAX];
+    int count;
+} shared_tensors;
+
+static int shared_find(const shared_tensors *shared, const PyObject *tensor)
+{
+    int at = 0;
+    while (at < shared->count && shared->tensors[at] != tensor)
+        at++;
+    return at;
+}
+
+static bool is_contiguous(const mh_dl_tensor *view)
+{
+    int64_t stride = 1;
+    for (int i = view->ndim - 1; i >= 0; i--) {
+        if (view->shape[i] != 1 && view->strides[i] != stride)
+            return false;
+        stride *= view->shape[i];
+    }
+    return view->data != NULL;
+}
+
+/* Whether the samples are few tensors, each of them often, whose bytes are all there is to know. */
+static bool shared_by(const mh_module *module, items samples, Py_ssize_t count,
+                      const mh_dl_tensor *first, shared_tensors *out)
+{
+    out->count = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int at = shared_find(out, samples[i]);
+        if (at == SHARED_MAX)
+            return false;
+        out->tensors[at] = samples[i];
+        out->count += at == out->count;
+    }
+    if (count < 4 * (Py_ssize_t)out->count || !all_uniform(module, out->tensors, out->count, first))
+        return false;
+    for (int at = 0; at < out->count; at++) {
+        mh_dl_tensor view;
+        if (!mh_tensor_read(module, out->tensors[at], &view) || !is_contiguous(&view))
+            return false;
+        out->data[at] = (const uint8_t *)view.data + view.byte_offset;
+    }
+    return true;
+}
+
+static void copy_shared(const shared_tensors *shared, items samples, Py_ssize_t count,
+                        size_t row_bytes, uint8_t *out)
+{
+    for (Py_ssize_t i = 0; i < count; i++)
+        memcpy(out + (size_t)i * row_bytes, shared->data[shared_find(shared, samples[i])],
+               row_bytes);
+}
+
+/* --- any tensors --- */
+
+/* Into memory of the leaf's: copies of what the samples share, or else (NULL) what torch.stack
+ * makes of them. */
+static PyObject *fill_leaf(mh_sink *sink, items samples, Py_ssize_t count, mh_leaf *leaf,
+                           const shared_tensors *shared)
+{
+    mh_error err;
+    uint8_t *data;
+    PyObject *result = mh_leaf_memory(sink, leaf, &data);
+    if (!result)
+        return NULL;
+    if (sink->slot && mh_leaf_check(leaf, sink->slot_bytes, &err) != MH_OK) {
+        Py_DECREF(result);
+        return decline(sink);
+    }
+    if (shared) {
+        copy_shared(shared, samples, count, leaf->bytes / (size_t)count, data);
+        return result;
+    }
+    PyObject *out = mh_tensor_over(sink->module, leaf, data, NULL);
+    PyObject *stacked = out ? stack(sink, samples, count, out) : NULL;
+    Py_XDECREF(out);
+    if (!stacked) {
+        Py_DECREF(result);
+        return decline(sink);
+    }
+    Py_DECREF(stacked);
+    return result;
+}
+
 /* torch.stack does the copying: it knows conjugate and negative views, strides, mixed types and
  * gradients, and with out= it does in our slot exactly what torch's workers do in shared memory. */
 static PyObject *collate_tensors(mh_sink *sink, items samples, Py_ssize_t count)
 {
-    uint8_t *data;
     mh_dl_tensor view;
     const mh_module *module = sink->module;
     if (!all_of_type(samples, count, module->tensor_type) ||
@@ -195,29 +286,14 @@ static PyObject *collate_tensors(mh_sink *sink, items samples, Py_ssize_t count)
                     .shape = {count}};
     for (int i = 0; i < view.ndim; i++)
         leaf.shape[i + 1] = view.shape[i];
-    if (!sink->slot && !sink->in_worker) {
-        PyObject *stacked = stack(sink, samples, count, NULL);
-        return stacked ? stacked : decline(sink);
-    }
-    if (!sink->slot)
+    if (!sink->slot && sink->in_worker)
         return stack_into_new(sink, samples, count, &view, &leaf);
-    mh_error err;
-    PyObject *result = mh_leaf_memory(sink, &leaf, &data);
-    if (!result)
-        return NULL;
-    if (mh_leaf_check(&leaf, sink->slot_bytes, &err) != MH_OK) {
-        Py_DECREF(result);
-        return decline(sink);
-    }
-    PyObject *out = mh_tensor_over(module, &leaf, data, NULL);
-    PyObject *stacked = out ? stack(sink, samples, count, out) : NULL;
-    Py_XDECREF(out);
-    if (!stacked) {
-        Py_DECREF(result);
-        return decline(sink);
-    }
-    Py_DECREF(stacked);
-    return result;
+    shared_tensors shared;
+    bool few = shared_by(module, samples, count, &view, &shared);
+    if (sink->slot || few)
+        return fill_leaf(sink, samples, count, &leaf, few ? &shared : NULL);
+    PyObject *stacked = stack(sink, samples, count, NULL);
+    return stacked ? stacked : decline(sink);
 }
 
 /* --- numpy --- */

@@ -244,6 +244,60 @@ def test_a_dataset_that_reuses_a_buffer_gives_its_last_value_in_every_row(
     assert last == [2, 5, 8, 11, 14, 17]
 
 
+class Shared:
+    """Hands out a few tensors again and again, in turn."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self.tensors = tensors
+
+    def __len__(self) -> int:
+        return 160  # enough for batches by slot
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.tensors[index % len(self.tensors)]
+
+
+_ROW = torch.arange(6.0).reshape(2, 3)
+SHARED = {
+    "one": [_ROW],
+    "three": [_ROW, _ROW + 10, _ROW + 20],
+    "five": [_ROW + k for k in range(5)],
+    "no dimension": [torch.tensor(7), torch.tensor(8)],
+    "empty": [torch.empty(0, 3)],
+    "part of another": [torch.arange(20.0)[5:9]],
+    "strided": [_ROW.t(), (_ROW + 1).t()],
+    "expanded": [torch.tensor([1.0]).expand(4)],
+    "one column": [torch.arange(6.0).reshape(3, 2)[:, :1]],
+    "bfloat16": [_ROW.bfloat16()],
+    "bool": [torch.tensor([True, False]), torch.tensor([False, False])],
+    "complex": [torch.tensor([1 + 2j])],
+    "conjugate": [torch.tensor([1 + 2j]).conj()],
+    "negative": [torch.tensor([1 + 2j]).conj().imag],
+    "imaginary": [torch._neg_view(_ROW)],
+    "gradient": [_ROW.clone().requires_grad_()],
+    "one gradient": [_ROW, _ROW.clone().requires_grad_()],
+    "two types": [_ROW, _ROW.int()],
+    "two shapes": [_ROW, _ROW.t()],
+    "sparse": [_ROW.to_sparse()],
+    "parameter": [torch.nn.Parameter(_ROW, requires_grad=False)],
+}
+
+
+@pytest.mark.parametrize("kind", SHARED)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_tensors_that_samples_share_are_collated_as_any(kind: str, workers: int) -> None:
+    arguments = {"batch_size": 16, "num_workers": workers}
+    expected = list(_outcomes(torch.utils.data.DataLoader(Shared(SHARED[kind]), **arguments)))
+    assert list(_outcomes(DataLoader(Shared(SHARED[kind]), **arguments))) == expected
+
+
+def test_a_batch_of_shared_tensors_is_a_copy() -> None:
+    tensor = torch.zeros(3)
+    for batch in DataLoader(Shared([tensor]), batch_size=16):
+        batch += 1
+    assert tensor.tolist() == [0, 0, 0]
+
+
 # ---- what the user may change ---------------------------------------------------------------------
 
 
