@@ -456,7 +456,8 @@ void mh_inside_sum(mh_inside *inside, const mh_outside *outside, mh_facts *facts
     facts->batches = block->batches;
     facts->batch_count = block->batch_count;
     facts->workers = (int)block->worker_count;
-    facts->prefetch = (int)(mh_control_under_way(block->control) / block->worker_count);
+    if (block->worker_count > 0)
+        facts->prefetch = (int)(mh_control_under_way(block->control) / block->worker_count);
     for (size_t at = 0; at < block->batch_count; at++)
         if ((int)block->batches[at].samples > facts->batch_size)
             facts->batch_size = (int)block->batches[at].samples;
