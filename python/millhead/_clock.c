@@ -10,17 +10,21 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* In less time a thread cannot have waited long for a CPU: the file is not read again then. */
+/* A thread that was off the CPUs for less cannot have waited long for one: the file is not read
+ * again then. Reading it is the dearest part of a reading, the more so where the caches are cold.
+ */
 #define SHORT_NS UINT64_C(200000)
 
 /* What the file said last to the calling thread, through whichever clock. */
 static _Thread_local struct {
     uint64_t now; /* 0: nothing yet */
+    uint64_t cpu;
     unsigned forks;
     int64_t delay;
 } last;
@@ -88,13 +92,21 @@ static int64_t read_delay(mh_thread_clock *clock)
     return second ? strtoll(second, NULL, 10) : -1;
 }
 
+/* Since the file was read; all of it, so that many short times do not add up unseen. */
+static bool was_long_off_cpu(const mh_reading *reading)
+{
+    return reading->now - last.now >= SHORT_NS + (reading->cpu - last.cpu);
+}
+
 mh_reading mh_clock_read(mh_thread_clock *clock)
 {
     mh_reading reading = {.now = mh_clock_ns(), .cpu = mh_thread_cpu_ns()};
-    if (!last.now || reading.now - last.now >= SHORT_NS || last.forks != mh_forks()) {
+    unsigned process = mh_forks();
+    if (!last.now || last.forks != process || was_long_off_cpu(&reading)) {
         last.delay = read_delay(clock);
         last.now = reading.now;
-        last.forks = mh_forks();
+        last.cpu = reading.cpu;
+        last.forks = process;
     }
     reading.delay = last.delay;
     return reading;

@@ -310,7 +310,77 @@ mh_status mh_usage_process(mh_process_usage *out, int pid, bool pss, const char 
     return MH_OK;
 }
 
-/* --- children --- */
+/* --- children, as the kernel lists them --- */
+
+typedef struct pid_list {
+    int *all;
+    size_t count, room;
+    bool cut; /* there was no memory for one */
+} pid_list;
+
+/* Once each: a number may have gone to another process while the list was made. */
+static void pid_list_add(pid_list *to, int pid)
+{
+    for (size_t at = 0; at < to->count; at++)
+        if (to->all[at] == pid)
+            return;
+    if (to->count == to->room) {
+        size_t room = to->room ? 2 * to->room : 16;
+        int *grown = mh_realloc(to->all, room, sizeof *grown);
+        if (!grown) {
+            to->cut = true;
+            return;
+        }
+        to->all = grown;
+        to->room = room;
+    }
+    to->all[to->count++] = pid;
+}
+
+/* Adds those that one thread of a process started. False where there is no list. */
+static bool add_threads_children(pid_list *to, int pid, int thread, const char *root)
+{
+    size_t length;
+    char *text = proc_text(&length, root, "%d/task/%d/children", pid, thread);
+    if (!text)
+        return false;
+    mh_span rest = {text, length}, word;
+    uint64_t child;
+    while (mh_span_word(&rest, &word))
+        if (mh_span_number(word, &child) && child > 0 && child <= INT32_MAX)
+            pid_list_add(to, (int)child);
+    mh_free(text);
+    return true;
+}
+
+static bool add_children(pid_list *to, int pid, const char *root)
+{
+    char path[MH_PARSE_PATH_BYTES];
+    if (snprintf(path, sizeof path, "%s/proc/%d/task", root, pid) >= (int)sizeof path)
+        return false;
+    DIR *tasks = opendir(path);
+    if (!tasks)
+        return false;
+    bool any = false;
+    for (struct dirent *entry; (entry = readdir(tasks));) {
+        int thread = atoi(entry->d_name);
+        any = (thread > 0 && add_threads_children(to, pid, thread, root)) || any;
+    }
+    (void)closedir(tasks);
+    return any;
+}
+
+/* False where the kernel has no such lists, or memory did not suffice for them. */
+static bool list_below(pid_list *out, int pid, const char *root)
+{
+    if (!add_children(out, pid, root))
+        return false;
+    for (size_t next = 0; next < out->count; next++)
+        (void)add_children(out, out->all[next], root); /* else it has just ended */
+    return !out->cut;
+}
+
+/* --- children, from a look at all processes --- */
 
 typedef struct family {
     struct {
@@ -368,21 +438,32 @@ static size_t family_below(const family *there, int pid, int *out)
     return count;
 }
 
-mh_status mh_usage_children(int **out, size_t *out_count, int pid, const char *root, mh_error *err)
+static mh_status find_below(pid_list *out, int pid, const char *root, mh_error *err)
 {
     family there = {0};
     mh_status status = family_read(&there, root, err);
     if (status == MH_OK) {
-        int *found = mh_calloc(there.count + 1, sizeof *found);
-        if (found) {
-            *out_count = family_below(&there, pid, found);
-            *out = found;
-        } else {
+        out->all = mh_calloc(there.count + 1, sizeof *out->all);
+        if (out->all)
+            out->count = family_below(&there, pid, out->all);
+        else
             status = mh_fail(err, MH_ERR_NOMEM, "no memory for a list of processes");
-        }
     }
     mh_free(there.all);
     return status;
+}
+
+mh_status mh_usage_children(int **out, size_t *out_count, int pid, const char *root, mh_error *err)
+{
+    pid_list found = {0};
+    if (!list_below(&found, pid, root)) {
+        mh_free(found.all);
+        found = (pid_list){0};
+        MH_TRY(find_below(&found, pid, root, err));
+    }
+    *out = found.all;
+    *out_count = found.count;
+    return MH_OK;
 }
 
 /* --- the machine --- */

@@ -125,6 +125,30 @@ static void children_are_found_with_their_own(void **state)
     mh_free(pids);
 }
 
+static void children_are_those_that_the_kernel_lists(void **state)
+{
+    int *pids;
+    size_t count;
+    mh_error err;
+    tree_write(*state, "proc/10/stat", STAT(10, "main", "S", 1));
+    tree_write(*state, "proc/14/stat", STAT(14, "not listed", "S", 10));
+    tree_write(*state, "proc/10/task/10/children", "11 13 ");
+    tree_write(*state, "proc/10/task/15/children", "16 ");
+    tree_write(*state, "proc/11/task/11/children", "12 11 ");
+    tree_write(*state, "proc/13/task/13/children", "");
+    assert_int_equal(mh_usage_children(&pids, &count, 10, *state, &err), MH_OK);
+    assert_int_equal(count, 4);
+    int sum = 0;
+    for (size_t at = 0; at < count; at++)
+        sum += pids[at];
+    assert_int_equal(sum, 11 + 13 + 16 + 12);
+    assert_int_equal(pids[3], 12); /* after its elders, in whichever order their threads came */
+    mh_free(pids);
+    assert_int_equal(mh_usage_children(&pids, &count, 13, *state, &err), MH_OK);
+    assert_int_equal(count, 0);
+    mh_free(pids);
+}
+
 static void children_once(void *root)
 {
     int *pids;
@@ -141,6 +165,8 @@ static void children_cope_without_memory(void **state)
 {
     tree_write(*state, "proc/10/stat", STAT(10, "main", "S", 1));
     tree_write(*state, "proc/11/stat", STAT(11, "worker", "S", 10));
+    each_allocation_fails(children_once, *state);
+    tree_write(*state, "proc/10/task/10/children", "11 ");
     each_allocation_fails(children_once, *state);
 }
 
@@ -218,6 +244,8 @@ int main(void)
                                         remove_tree),
         cmocka_unit_test(this_process_has_used_a_cpu),
         cmocka_unit_test_setup_teardown(children_are_found_with_their_own, make_tree, remove_tree),
+        cmocka_unit_test_setup_teardown(children_are_those_that_the_kernel_lists, make_tree,
+                                        remove_tree),
         cmocka_unit_test_setup_teardown(children_cope_without_memory, make_tree, remove_tree),
         cmocka_unit_test_setup_teardown(the_machine_is_read_from_its_files, make_tree, remove_tree),
         cmocka_unit_test_setup_teardown(an_empty_machine_is_not_read, make_tree, remove_tree),
