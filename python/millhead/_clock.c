@@ -20,13 +20,16 @@
  * again then. Reading it is the dearest part of a reading, the more so where the caches are cold.
  */
 #define SHORT_NS UINT64_C(200000)
+/* For so long a thread that hardly waited for a CPU counts as one that does not. */
+#define CALM_NS UINT64_C(100000000)
 
 /* What the file said last to the calling thread, through whichever clock. */
 static _Thread_local struct {
-    uint64_t now; /* 0: nothing yet */
-    uint64_t cpu;
+    uint64_t read; /* when; 0: not yet */
     unsigned forks;
+    bool calm; /* the delay had grown by less than SHORT_NS since the time before */
     int64_t delay;
+    uint64_t now, cpu; /* since then it counts how long the thread was off the CPUs */
 } last;
 
 static atomic_uint forks;
@@ -92,21 +95,46 @@ static int64_t read_delay(mh_thread_clock *clock)
     return second ? strtoll(second, NULL, 10) : -1;
 }
 
-/* Since the file was read; all of it, so that many short times do not add up unseen. */
+/* All the time, so that many short ones do not add up unseen. */
 static bool was_long_off_cpu(const mh_reading *reading)
 {
     return reading->now - last.now >= SHORT_NS + (reading->cpu - last.cpu);
 }
 
+static bool has_read(void)
+{
+    return last.read && last.forks == mh_forks();
+}
+
+static void read_file(mh_thread_clock *clock, const mh_reading *reading)
+{
+    bool again = has_read();
+    int64_t delay = read_delay(clock);
+    last.calm = again && delay - last.delay < (int64_t)SHORT_NS;
+    last.delay = delay;
+    last.read = last.now = reading->now;
+    last.cpu = reading->cpu;
+    last.forks = mh_forks();
+}
+
 mh_reading mh_clock_read(mh_thread_clock *clock)
 {
     mh_reading reading = {.now = mh_clock_ns(), .cpu = mh_thread_cpu_ns()};
-    unsigned process = mh_forks();
-    if (!last.now || last.forks != process || was_long_off_cpu(&reading)) {
-        last.delay = read_delay(clock);
+    if (!has_read() || was_long_off_cpu(&reading))
+        read_file(clock, &reading);
+    reading.delay = last.delay;
+    return reading;
+}
+
+mh_reading mh_clock_begin(mh_thread_clock *clock)
+{
+    mh_reading reading = {.now = mh_clock_ns(), .cpu = mh_thread_cpu_ns()};
+    bool calm = has_read() && last.calm && reading.now - last.read < CALM_NS;
+    if (!calm)
+        return mh_clock_read(clock);
+    if (was_long_off_cpu(&reading)) {
         last.now = reading.now;
         last.cpu = reading.cpu;
-        last.forks = process;
     }
     reading.delay = last.delay;
     return reading;

@@ -69,7 +69,7 @@ static PyObject *fetches_begin(PyObject *object, PyObject *unused)
         mh_probe_resume();
         self->read_before = mh_storage_bytes();
     }
-    self->began = mh_clock_read(&self->clock);
+    self->began = mh_clock_begin(&self->clock);
     self->known_now = self->began.now;
     self->known_cpu = self->began.cpu;
     Py_RETURN_NONE;

@@ -69,6 +69,16 @@ static void forget_parents(mh_lines *lines)
     lines->forks = mh_forks();
 }
 
+/* -1: not known. A reading's delay may be older than its time: it was no more than could be. */
+static int64_t delay_between(mh_reading began, mh_reading ended)
+{
+    if (began.delay < 0 || ended.delay < began.delay)
+        return -1;
+    int64_t off_cpu = (int64_t)(ended.now - began.now) - (int64_t)(ended.cpu - began.cpu);
+    int64_t delay = ended.delay - began.delay;
+    return delay <= off_cpu ? delay : off_cpu > 0 ? off_cpu : 0;
+}
+
 void mh_lines_begin(mh_lines *lines, const char *event, mh_reading began, mh_reading ended)
 {
     static const char head[] = "{\"event\":\"";
@@ -81,8 +91,9 @@ void mh_lines_begin(mh_lines *lines, const char *event, mh_reading began, mh_rea
     mh_lines_put(lines, "t", (long long)began.now);
     mh_lines_put(lines, "ns", (long long)(ended.now - began.now));
     mh_lines_put(lines, "cpu", (long long)(ended.cpu - began.cpu));
-    if (began.delay >= 0 && ended.delay >= began.delay)
-        mh_lines_put(lines, "delay", ended.delay - began.delay);
+    int64_t delay = delay_between(began, ended);
+    if (delay >= 0)
+        mh_lines_put(lines, "delay", delay);
 }
 
 void mh_lines_end(mh_lines *lines)

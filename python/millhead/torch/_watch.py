@@ -191,7 +191,8 @@ def samples_in(batch: Any) -> int:
     """How many samples a batch of the usual kinds has; -1 where that takes more than a look."""
     for _ in range(3):
         if isinstance(batch, Tensor):
-            return batch.size(0) if batch.dim() else -1
+            shape = batch.shape  # the cheapest question there is; len() is Python code of torch's
+            return shape[0] if shape else -1
         if type(batch) in (list, tuple) and batch:
             batch = batch[0]
         elif type(batch) is dict and batch:
