@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What ``millhead.watch`` costs: CPU time per batch of a watched and a plain loop, in turn.
+"""What ``millhead.watch`` and ``StepTimer`` cost: CPU time per batch with them and without, in turn.
 
     python bench/watch.py [--batches 300] [--rounds 5] [--json]
 
@@ -16,6 +16,7 @@ import json
 import os
 import statistics
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,30 @@ def cpu_ns(pid: int) -> int:
     return total
 
 
-def epoch(loader: Any, watched: bool) -> tuple[float, float]:
+def plain(loader: Any) -> Any:
+    """The loader as it is."""
+    return loader
+
+
+def timed(loader: Any) -> Iterator[Any]:
+    """With the phases of a training step; the last one is the loop's sleep."""
+    timer = millhead.StepTimer(quiet=True)
+    for batch in timer.loop(loader):
+        with timer.forward:
+            pass
+        with timer.backward:
+            pass
+        with timer.update:
+            yield batch
+
+
+MEANS: dict[str, Callable[[Any], Any]] = {"watch": millhead.watch, "StepTimer": timed}
+
+
+def epoch(loader: Any, through: Callable[[Any], Any]) -> tuple[float, float]:
     """Microseconds of CPU and seconds per batch, once the loop runs steadily."""
-    loop = millhead.watch(loader) if watched else loader
     cpu, began, last = 0, 0.0, len(loader) - 1
-    for number, _ in enumerate(loop):
+    for number, _ in enumerate(through(loader)):
         if number == WARM_UP:
             cpu, began = cpu_ns(os.getpid()), time.monotonic()
         elif number == last:  # workers are idle: all batches are made
@@ -65,19 +85,22 @@ def epoch(loader: Any, watched: bool) -> tuple[float, float]:
     return cpu / 1e3 / (last - WARM_UP), began / (last - WARM_UP)
 
 
-def measure(loader_class: Any, workers: int, batches: int, rounds: int) -> dict[str, Any]:
-    """Microseconds per batch that watching adds, by rounds of one epoch each."""
+def measure(
+    means: str, loader_class: Any, workers: int, batches: int, rounds: int
+) -> dict[str, Any]:
+    """Microseconds per batch that it adds, by rounds of one epoch each."""
     dataset = Cheap(batches * BATCH)
     differences, shares = [], []
     for number in range(rounds):
         loaders = [loader_class(dataset, batch_size=BATCH, num_workers=workers) for _ in range(2)]
-        order = (False, True) if number % 2 == 0 else (True, False)
+        order = (plain, MEANS[means]) if number % 2 == 0 else (MEANS[means], plain)
         found = {
-            watched: epoch(loader, watched) for watched, loader in zip(order, loaders, strict=True)
+            through: epoch(loader, through) for through, loader in zip(order, loaders, strict=True)
         }
-        differences.append(found[True][0] - found[False][0])
-        shares.append(found[True][1] / found[False][1] - 1)
+        differences.append(found[MEANS[means]][0] - found[plain][0])
+        shares.append(found[MEANS[means]][1] / found[plain][1] - 1)
     return {
+        "means": means,
         "loader": loader_class.__module__.partition(".")[0],
         "workers": workers,
         "cpu_us_per_batch": round(statistics.median(differences), 1),
@@ -98,7 +121,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = [
-        measure(loader_class, workers, options.batches, options.rounds)
+        measure(means, loader_class, workers, options.batches, options.rounds)
+        for means in MEANS
         for loader_class in (torch.utils.data.DataLoader, millhead.torch.DataLoader)
         for workers in (0, 2)
     ]
@@ -107,7 +131,7 @@ def main() -> None:
         return
     for row in rows:
         print(
-            f"{row['loader']:9} {row['workers']} workers: {row['cpu_us_per_batch']:6.1f} us CPU per"
+            f"{row['means']:9} {row['loader']:8} {row['workers']} workers: {row['cpu_us_per_batch']:6.1f} us CPU per"
             f" batch, {row['share_of_step']:.2%} of a {STEP_S * 1e3:.0f} ms step;"
             f" the steps took {row['longer']:+.2%}"
         )
