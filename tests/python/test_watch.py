@@ -611,3 +611,18 @@ def test_a_process_that_nobody_samples_looks_at_itself(
     assert list(watched) == [1]
     watched.close()
     assert not _events(tmp_path / "outside", "usage", "system")
+
+
+def test_a_delay_is_no_more_than_the_time_off_the_cpus() -> None:
+    fetches = _core.Fetches(0, 0, 0, False)
+    events = []
+    for _ in range(40):
+        fetches.begin()
+        time.sleep(0.002)
+        fetches.fetched(1)
+        events += [json.loads(line) for line in fetches.done().splitlines()]
+    fetched = [event for event in events if event["event"] == "fetch"]
+    assert len(fetched) == 40
+    for event in fetched:
+        assert event["ns"] >= 2_000_000
+        assert 0 <= event.get("delay", 0) <= event["ns"] - event["cpu"]
