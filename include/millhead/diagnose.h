@@ -61,6 +61,8 @@ typedef struct mh_batch_cost {
     uint64_t collate_delay;
     uint64_t transfer;   /* from the end of collate until the consumer had it, less the time it
                             lay ready before it was asked for */
+    uint64_t order;      /* of the wait: the consumer asked the sampler for the order of a later
+                            batch, which a worker makes; 0: for less than can be told */
     uint64_t read_bytes; /* from storage */
     uint32_t samples;
     uint32_t epoch; /* from 0 */

@@ -228,6 +228,12 @@ class Epoch:
         if watch.first_ns is None:
             watch.first_ns = self._steps.totals()["first_ns"]
 
+    def drew(self, t: int, ns: int, batch: int) -> None:
+        """While this batch was waited for, the loop asked the sampler for a later one's order."""
+        self.watch.log.event(
+            "order", t, ns=ns, loader=self.watch.number, epoch=self.number, batch=batch
+        )
+
     def flush(self) -> None:
         """Write what was held back."""
         if self.fetches is not None:

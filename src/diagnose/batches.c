@@ -228,6 +228,15 @@ static int sample_event(mh_batches *batches, const mh_log_event *event)
                                   (uint32_t)mh_records_number(&batches->works, work));
 }
 
+/* It comes before its batch's own events, which are held back for a moment. */
+static int order_event(mh_batches *batches, const mh_log_event *event)
+{
+    wait_record *record = wait_get(batches, wait_key(event));
+    if (record)
+        record->cost.order += mh_log_or(event->ns, 0);
+    return record != NULL;
+}
+
 int mh_batches_event(mh_batches *batches, const mh_log_event *event)
 {
     static int (*const handlers[MH_LOG_KINDS])(mh_batches *, const mh_log_event *) = {
@@ -235,6 +244,7 @@ int mh_batches_event(mh_batches *batches, const mh_log_event *event)
         [MH_LOG_WAIT] = wait_event,       [MH_LOG_STEP] = step_event,
         [MH_LOG_PHASE] = phase_event,     [MH_LOG_FETCH] = fetch_event,
         [MH_LOG_COLLATE] = collate_event, [MH_LOG_SAMPLE] = sample_event,
+        [MH_LOG_ORDER] = order_event,
     };
     if (event->t >= 0) {
         uint64_t begin = (uint64_t)event->t, end = begin;

@@ -121,6 +121,17 @@ void mh_costing_init(mh_costing *costing, const mh_facts *facts)
         find_waking(costing, facts);
 }
 
+/* Where the consumer makes the batches, what is left of its wait is the loader's own: it asks the
+ * sampler, and pins. */
+static void cost_drawing(mh_costs *out, const mh_batch_cost *batch)
+{
+    double rest = above_zero(mh_ns(batch->wait) - mh_ns(batch->fetch) - mh_ns(batch->collate));
+    double delay = above_zero(mh_ns(batch->wait_delay) - mh_ns(batch->fetch_delay) -
+                              mh_ns(batch->collate_delay));
+    out->transfer_delay = smaller(delay, rest);
+    out->transfer = out->drawing = rest - out->transfer_delay;
+}
+
 static void cost_making(mh_costs *out, const mh_costing *costing, const mh_batch_cost *batch)
 {
     double wait = mh_ns(batch->wait);
@@ -140,7 +151,11 @@ static void cost_making(mh_costs *out, const mh_costing *costing, const mh_batch
             out->transfer = batch->wait_cpu == MH_NOT_MEASURED
                                 ? taking
                                 : smaller(mh_ns(batch->wait_cpu), taking);
+            out->drawing = smaller(mh_ns(batch->order), taking);
+            out->transfer = out->drawing > out->transfer ? out->drawing : out->transfer;
             out->passing = taking - out->transfer;
+        } else if (!batch->first) {
+            cost_drawing(out, batch);
         }
         return;
     }

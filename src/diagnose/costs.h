@@ -12,7 +12,8 @@ typedef struct mh_costs {
     double fetch_cpu, fetch_blocked, fetch_delay;
     double read_cpu; /* on a CPU too, but for bytes from storage: no part of fetch_cpu */
     double collate_cpu, collate_blocked, collate_delay;
-    double transfer, transfer_delay; /* in the consumer's thread: taking the batch over */
+    double transfer, transfer_delay; /* in the consumer's thread: taking the batch over, drawing */
+    double drawing; /* of transfer: the sampler's, and what else a loader without workers does */
     double passing; /* on its way from the worker, while that goes on with its next batch */
     double unknown; /* waited, and nothing tells for what */
     double main_cpu, main_blocked;   /* the consumer's own work */
@@ -45,6 +46,12 @@ void mh_costs_of(mh_costs *out, const mh_costing *costing, const mh_batch_cost *
 
 /* What slow samples took above the median, less what a busy machine may have made of it. */
 double mh_excess(const mh_batch_cost *batch, const mh_costs *costs);
+
+/* Whether taking batches over is for the most part the sampler's time. */
+static inline int mh_drawing_is_most(const mh_costs *costs)
+{
+    return costs->drawing > 0.5 * (costs->transfer + costs->passing);
+}
 
 /* CPUs the run could have had: those it was allowed, less what other processes used; at least half
  * of them, because the kernel shares. 0 where the number of CPUs is not known. */

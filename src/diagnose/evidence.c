@@ -132,8 +132,14 @@ void mh_say_loss(const mh_inquiry *inquiry)
             per_batch_ms(inquiry, costs->fetch_cpu + costs->fetch_blocked + costs->fetch_delay));
         break;
     case MH_LOSS_TRANSFER:
-        mh_evidence(out, "%.4g ms pass from the end of collating until the loop has the batch",
-                    per_batch_ms(inquiry, costs->transfer + costs->passing));
+        if (mh_drawing_is_most(costs))
+            mh_evidence(out,
+                        "%.4g ms of each wait go to drawing the order of a batch: the sampler "
+                        "works in the training process",
+                        per_batch_ms(inquiry, costs->drawing));
+        else
+            mh_evidence(out, "%.4g ms pass from the end of collating until the loop has the batch",
+                        per_batch_ms(inquiry, costs->transfer + costs->passing));
         break;
     case MH_LOSS_MAIN:
         mh_evidence(out, "of a step of %.4g ms the training process's own work takes %.4g ms%s",

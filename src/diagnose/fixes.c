@@ -220,7 +220,13 @@ static mh_status fix_transfer(mh_inquiry *inquiry, mh_error *err)
 {
     MH_TRY(fix_half(inquiry, err));
     mh_verdict *out = inquiry->out;
-    if (strcmp(inquiry->facts->kind, "torch") == 0) {
+    if (mh_drawing_is_most(&inquiry->sums.costs)) {
+        mh_say_fix(out,
+                   "make the sampler cheaper, which no worker helps with: draw the order of an "
+                   "epoch in one go, or choose samples inside the dataset; at half the cost the "
+                   "run is %.2f times as fast",
+                   out->predicted_gain);
+    } else if (strcmp(inquiry->facts->kind, "torch") == 0) {
         out->fix_settings.millhead = 1;
         mh_say_fix(out,
                    "hand batches over more cheaply: millhead.torch.DataLoader passes them in "

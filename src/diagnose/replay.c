@@ -325,7 +325,7 @@ static void play_without_workers(replay_sim *sim)
         costs_at(sim, at, &costs);
         double step_cpu = costs.main_cpu + costs.train_cpu;
         double wait = making_cpu(&costs) * slower + costs.fetch_blocked + costs.collate_blocked +
-                      costs.unknown;
+                      costs.transfer + costs.unknown;
         double step = step_cpu * slower + costs.main_blocked + costs.train_blocked;
         sim->delay += (making_cpu(&costs) + step_cpu) * (slower - 1);
         sim->wait += wait;

@@ -318,6 +318,7 @@ static void trace_ours(trace *t, const mh_log_event *event)
     case MH_LOG_SETUP:
     case MH_LOG_WAIT:
     case MH_LOG_STEP:
+    case MH_LOG_ORDER:
     case MH_LOG_EPOCH:
         trace_loop(t, event, names[event->is]);
         break;

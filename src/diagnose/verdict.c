@@ -70,6 +70,7 @@ static void add_costs(mh_costs *sum, const mh_costs *costs)
     sum->collate_delay += costs->collate_delay;
     sum->transfer += costs->transfer;
     sum->transfer_delay += costs->transfer_delay;
+    sum->drawing += costs->drawing;
     sum->passing += costs->passing;
     sum->unknown += costs->unknown;
     sum->main_cpu += costs->main_cpu;
@@ -412,11 +413,16 @@ static int helpers_worked(const mh_inquiry *inquiry)
 {
     const mh_usage_sum *usage = &inquiry->facts->usage;
     const mh_costs *costs = &inquiry->sums.costs;
-    if (!usage->wall_ns || inquiry->facts->workers <= 0 || inquiry->steady_ns <= 0)
+    if (!usage->wall_ns || inquiry->facts->workers < 0 || inquiry->steady_ns <= 0)
         return 0;
     double watched = costs->fetch_cpu + costs->read_cpu + costs->fetch_delay + costs->collate_cpu +
                      costs->collate_delay;
     double helpers = usage->workers_cpus + usage->workers_delay - watched / inquiry->steady_ns;
+    if (inquiry->facts->workers == 0) {
+        /* They may be the training's: as far as steps were blocked they count as busy with that. */
+        double in_steps = (costs->main_blocked + costs->train_blocked) * inquiry->facts->cpus;
+        helpers = usage->main_cpus - (cpu_of(costs) + in_steps) / inquiry->steady_ns;
+    }
     return helpers > 0.5 * costs->fetch_blocked / inquiry->steady_ns && helpers > 0.1;
 }
 

@@ -26,6 +26,7 @@
     X(MH_LOG_FETCH, "fetch")                                                                       \
     X(MH_LOG_SAMPLE, "sample")                                                                     \
     X(MH_LOG_COLLATE, "collate")                                                                   \
+    X(MH_LOG_ORDER, "order")                                                                       \
     X(MH_LOG_PHASE, "phase")                                                                       \
     X(MH_LOG_USAGE, "usage")                                                                       \
     X(MH_LOG_SYSTEM, "system")                                                                     \

@@ -328,6 +328,35 @@ def test_the_probe_tells_native_code_from_python() -> None:
     assert shares_after[0] <= 2
 
 
+class SlowOrder:
+    """A sampler that takes its time, in the process that asks it."""
+
+    def __iter__(self) -> Iterator[int]:
+        for index in range(240):
+            time.sleep(0.005)
+            yield index
+
+    def __len__(self) -> int:
+        return 240
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("loader_class", LOADERS, ids=["torch", "millhead"])
+def test_a_slow_sampler_is_found(loader_class: Any, workers: int, tmp_path: Path) -> None:
+    loader = loader_class(range(240), 4, sampler=SlowOrder(), num_workers=workers)
+    watched = millhead.watch(loader, run=tmp_path)
+    for _ in watched:
+        time.sleep(0.005)
+    verdict = watched.verdict()
+    assert verdict["cause"] == "main-bound"
+    assert "sampler" in verdict["fix"]
+    assert verdict["fix_settings"] == {}
+    orders = _events(tmp_path, "order")
+    # Without workers an order is part of its own batch's wait; with them, of an earlier one's.
+    assert len(orders) >= (50 if workers else 0)
+    assert all(event["ns"] >= 4 * 5_000_000 for event in orders[:50])
+
+
 def test_a_loop_in_another_thread_is_watched_without_the_probe(tmp_path: Path) -> None:
     import threading
 

@@ -551,6 +551,53 @@ static void helpers_of_a_worker_are_no_latency(void **state)
     free(planted_batches(&planted.facts));
 }
 
+/* Threads of the loop's own process, where there are no workers; what its steps may have had them
+ * for does not count. */
+static void helpers_of_the_loop_are_no_latency(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(200, 0, 2, 10 * MS);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < 200; at++) {
+        batches[at].fetch = batches[at].wait = 40 * MS;
+        batches[at].fetch_cpu = 1 * MS;
+        batches[at].step_cpu = 0;
+    }
+    facts.usage.wall_ns = 10000 * MS;
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_LATENCY);
+    facts.usage.main_cpus = 0.6; /* 20 of 50 ms are 0.4: two CPUs, for as long as a step */
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_LATENCY);
+    facts.usage.main_cpus = 1.4;
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_CPU);
+    assert_in_range(verdict.fix_settings.workers, 1, 2);
+    free(batches);
+}
+
+/* Workers are idle, and the loop is in the sampler; or there are none, and it is there as well. */
+static void a_slow_sampler_is_named(void **state)
+{
+    (void)state;
+    for (int workers = 0; workers <= 2; workers += 2) {
+        mh_facts facts = planted_run(200, workers, 4, 20 * MS);
+        mh_batch_cost *batches = planted_batches(&facts);
+        for (size_t at = 0; at < 200; at++) {
+            batches[at].fetch = batches[at].fetch_cpu = 1 * MS;
+            batches[at].wait = 41 * MS;
+            batches[at].wait_cpu = 1 * MS;
+            batches[at].transfer = workers ? 41 * MS : 0;
+            batches[at].order = workers ? 40 * MS : 0;
+        }
+        mh_verdict verdict = judged(&facts);
+        assert_int_equal(verdict.cause, MH_CAUSE_MAIN);
+        assert_non_null(strstr(verdict.fix, "sampler"));
+        assert_int_equal(verdict.fix_settings.millhead, -1);
+        assert_int_equal(verdict.fix_settings.workers, -1);
+        assert_true(fabs(verdict.predicted_gain - 61.0 / 41) < 0.05);
+        free(batches);
+    }
+}
+
 /* What only waits wants no CPU: more workers help, and no warning says that they do not. */
 static void waiting_is_helped_by_workers_on_a_full_machine(void **state)
 {
@@ -711,6 +758,8 @@ int main(void)
         cmocka_unit_test(waiting_for_others_is_no_work_of_the_process),
         cmocka_unit_test(work_of_the_process_is_seen_on_a_busy_machine),
         cmocka_unit_test(helpers_of_a_worker_are_no_latency),
+        cmocka_unit_test(helpers_of_the_loop_are_no_latency),
+        cmocka_unit_test(a_slow_sampler_is_named),
         cmocka_unit_test(waiting_is_helped_by_workers_on_a_full_machine),
         cmocka_unit_test(one_slow_worker_is_told_of),
     };

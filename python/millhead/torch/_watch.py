@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, cast
@@ -44,6 +45,9 @@ if _native.why_not is None:
 
 AnyLoader = torch.utils.data.DataLoader[Any]
 
+
+#: Drawing an order is told from here on, as samples are.
+_SLOW_NS = 100_000
 
 # --- what iterators become ---
 
@@ -111,7 +115,19 @@ class Watched(_BaseDataLoaderIter):
             ends()
 
 
-class WatchedTorchMulti(Watched):
+class WatchedWorkers(Watched):
+    """With workers: each batch that is taken lets the loop draw the order of a later one."""
+
+    def _try_put_index(self) -> Any:
+        began = time.monotonic_ns()
+        result = super()._try_put_index()  # type: ignore[misc]
+        ns = time.monotonic_ns() - began
+        if ns >= _SLOW_NS and self._watch_count:  # those before the first batch are start-up
+            self._watch_epoch.drew(began, ns, self._watch_count)
+        return result
+
+
+class WatchedTorchMulti(WatchedWorkers):
     """Torch's, with workers."""
 
     def _process_data(self, data: Any, *rest: Any) -> Any:
@@ -121,7 +137,7 @@ class WatchedTorchMulti(Watched):
         return super()._process_data(data, *rest)  # type: ignore[misc]
 
 
-class WatchedMulti(Watched):
+class WatchedMulti(WatchedWorkers):
     """Ours, with workers."""
 
     def _place_of(self, worker: int) -> int:
