@@ -94,7 +94,7 @@ static void print_stages(const paper *page, const mh_stage_shares *stages)
     print_stage(page, "waiting: for a CPU", stages->wait_run, '#');
     print_stage(page, "waiting: disk, network, sleep", stages->wait_blocked, '#');
     print_stage(page, "waiting: collate", stages->wait_collate, '#');
-    print_stage(page, "waiting: transfer", stages->wait_transfer, '#');
+    print_stage(page, "waiting: sampler, transfer", stages->wait_transfer, '#');
     print_stage(page, "waiting, cause unknown", stages->wait_other, '#');
 }
 

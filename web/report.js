@@ -29,7 +29,7 @@
     ["train", "training", "train"], ["main", "own work of the loop", "epoch"],
     ["wait_cpu", "waiting: samples on a CPU", "sample"], ["wait_run", "waiting: no CPU free", "setup"],
     ["wait_blocked", "waiting: disk, network, sleep", "wait"], ["wait_collate", "waiting: collate", "collate"],
-    ["wait_transfer", "waiting: transfer", "transfer"], ["wait_other", "waiting: not known for what", "other"],
+    ["wait_transfer", "waiting: sampler, transfer", "transfer"], ["wait_other", "waiting: not known for what", "other"],
   ];
 
   // --- small helpers ---
