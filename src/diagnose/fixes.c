@@ -156,6 +156,9 @@ static const char *cheaper(const mh_inquiry *inquiry)
         return "move the work between steps out of the training process: into the dataset or "
                "collate_fn, where workers do it";
     case MH_CAUSE_STARTUP:
+        if (inquiry->facts->workers == 0)
+            return "begin sooner: less work in the dataset's __len__ and __iter__, in the sampler "
+                   "before its first index, and in what the first sample opens or imports";
         return "start less: fewer workers, a dataset that is quick to copy, imports done before "
                "the start; millhead's template start";
     default:

@@ -598,6 +598,19 @@ static void a_slow_sampler_is_named(void **state)
     }
 }
 
+/* Nothing is said of workers where there are none. */
+static void a_slow_beginning_without_workers_has_its_own_advice(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(100, 0, 4, 10 * MS);
+    facts.setup_ns = 2000 * MS;
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_STARTUP);
+    assert_null(strstr(verdict.fix, "workers"));
+    assert_non_null(strstr(verdict.fix, "__len__"));
+    free(planted_batches(&facts));
+}
+
 /* What only waits wants no CPU: more workers help, and no warning says that they do not. */
 static void waiting_is_helped_by_workers_on_a_full_machine(void **state)
 {
@@ -760,6 +773,7 @@ int main(void)
         cmocka_unit_test(helpers_of_a_worker_are_no_latency),
         cmocka_unit_test(helpers_of_the_loop_are_no_latency),
         cmocka_unit_test(a_slow_sampler_is_named),
+        cmocka_unit_test(a_slow_beginning_without_workers_has_its_own_advice),
         cmocka_unit_test(waiting_is_helped_by_workers_on_a_full_machine),
         cmocka_unit_test(one_slow_worker_is_told_of),
     };
