@@ -16,7 +16,7 @@ from millhead.torch._limits import FORKED_BYTES, SPAWNED_BYTES, missing_memory
 from millhead.torch._native_pools import lent, sizes
 from millhead.torch._parcel import digest_of, surroundings
 from millhead.torch._stats import advise
-from millhead.torch._template import Template, UnusableError, reap_retired
+from millhead.torch._template import Template, UnpicklableError, UnusableError, reap_retired
 from millhead.torch._workers import ChildWorker, Worker, end_all
 from millhead.torch.worker import Job, WorkerPlan, prepare_to_fork, run
 
@@ -50,11 +50,14 @@ def start_workers(
             return "template", _from_template(engine, job, plans, timeout)
         except UnusableError as error:
             engine.no_template = str(error)
-            advise(
-                "no-template",
-                f"workers start one by one, each with a copy of the dataset ({error}): a dataset "
-                "that opens files and starts threads only when asked for a sample starts faster",
-            )
+            if not isinstance(
+                error, UnpicklableError
+            ):  # then starting one by one says all there is
+                advise(
+                    "no-template",
+                    f"workers start one by one, each with a copy of the dataset ({error}): a dataset "
+                    "that opens files and starts threads only when asked for a sample starts faster",
+                )
     else:
         _warn_of_memory(len(plans), FORKED_BYTES if method == "fork" else SPAWNED_BYTES)
     _tell_start(plans, method)

@@ -55,6 +55,10 @@ class UnusableError(Exception):
     """Why workers cannot be started from a template."""
 
 
+class UnpicklableError(UnusableError):
+    """Nor in any other way that pickles what they need."""
+
+
 def one_line(error: BaseException) -> str:
     """An exception of the user's in a line of reasonable length."""
     text = str(error).strip().split("\n", 1)[0]
@@ -142,7 +146,7 @@ class Template:
         except (MemoryError, OSError, RuntimeError):
             raise
         except Exception as error:
-            raise UnusableError(f"it cannot be pickled: {one_line(error)}") from error
+            raise UnpicklableError(f"it cannot be pickled: {one_line(error)}") from error
         finally:
             os.close(trainer)
         # Multiprocessing must not wait for it at exit: it ends when this process does.
