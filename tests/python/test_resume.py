@@ -14,6 +14,7 @@ import pytest
 import torch
 from compare import describe
 from millhead.torch import DataLoader, DistributedSampler, StatefulDataLoader
+from millhead.torch._moment import Moment
 from resumed import (
     LENGTH,
     SAMPLERS,
@@ -294,7 +295,7 @@ def test_what_is_no_state_is_refused(state: Any) -> None:
 
 
 def test_a_state_without_a_key_is_damaged() -> None:
-    for key in _state().keys() - {"cut"}:
+    for key in _state().keys() - {"cut", "sampler_ended", "samples"}:
         state = _state()
         del state[key]
         with pytest.raises(ValueError, match="millhead: cannot resume"):
@@ -303,12 +304,85 @@ def test_a_state_without_a_key_is_damaged() -> None:
 
 def test_a_state_from_before_some_keys_were_added_is_read() -> None:
     state = _state()
-    del state["cut"]
+    del state["cut"], state["sampler_ended"], state["samples"]
     for entry in state["worker_states"]:
         del entry["cut"], entry["began"]
     loader = make_loader("shuffle", 0)
     loader.load_state_dict(state)
     assert len(list(loader)) == len(loader) - 2
+
+
+@pytest.mark.parametrize("sampler", ["shuffle", "own generator", "eager random", "eager numpy"])
+@pytest.mark.parametrize("at", [0, 3, None])
+@pytest.mark.parametrize("new_workers", [0, 1, 2])
+def test_a_later_epoch_of_persistent_workers_goes_on_in_any_number(
+    sampler: str, at: int | None, new_workers: int
+) -> None:
+    """No seed was drawn for it, and new workers, or none, must not draw one before the order; nor
+    before the order after that, for who has put the global generators back."""
+
+    def make(workers: int) -> DataLoader[Any]:
+        return make_loader(sampler, workers, persistent_workers=workers > 0)
+
+    torch.manual_seed(1)
+    random.seed(2)
+    np.random.seed(3)
+    loader = make(2)
+    list(loader)
+    iterator = iter(loader)
+    list(iterator) if at is None else take(iterator, at)
+    state, moment = loader.state_dict(), Moment.now()
+    expected = describe(list(loader if at is None else iterator))
+    afterwards = describe(list(loader))
+    disturb()
+    resumed = make(new_workers)
+    resumed.load_state_dict(state)
+    moment.put_back()
+    assert describe(list(resumed)) == expected
+    if new_workers:  # without, every epoch draws a seed
+        assert describe(list(resumed)) == afterwards
+
+
+@pytest.mark.parametrize("dispatch", ["batch", "sample"])
+@pytest.mark.parametrize("limit", [None, 4])
+def test_batches_consumed_out_of_order_are_not_given_again_without_workers(
+    dispatch: str, limit: int | None
+) -> None:
+    def make(workers: int) -> DataLoader[Any]:
+        order = {} if workers == 0 else {"in_order": False}
+        dataset = Augmented() if dispatch == "sample" else Numbers()
+        return make_loader(
+            "own generator", workers, dataset, dispatch=dispatch, limit_batches=limit, **order
+        )
+
+    torch.manual_seed(1)
+    whole = list(make(0))
+    torch.manual_seed(1)
+    loader = make(1)
+    take(iter(loader), 1)
+    state = loader.state_dict()
+    state["ahead"] = [2]  # as after a run whose workers were as fast as that
+    resumed = make(0)
+    resumed.load_state_dict(state)
+    iterator = iter(resumed)
+    found = take(iterator, 1)
+    state = resumed.state_dict()
+    assert (state["_sampler_iter_yielded"], state["ahead"]) == (3, [])
+    found += list(iterator)
+    assert describe(found) == describe([whole[1], *whole[3:]])
+
+
+def test_a_state_before_the_first_draw_goes_on_to_the_same_later_epochs_in_workers() -> None:
+    torch.manual_seed(1)
+    loader = make_loader("shuffle", 0)
+    iterator = iter(loader)
+    state, moment = loader.state_dict(), Moment.now()
+    expected = [describe(list(iterator)), describe(list(loader))]
+    disturb()
+    resumed = make_loader("shuffle", 2)
+    resumed.load_state_dict(state)
+    moment.put_back()
+    assert [describe(list(resumed)) for _ in range(2)] == expected
 
 
 def test_keys_of_others_and_an_empty_state_are_no_trouble() -> None:

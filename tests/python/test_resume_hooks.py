@@ -185,6 +185,126 @@ def test_another_number_of_workers_goes_on_between_two_snapshots(
     assert found == expected
 
 
+def as_lists(batches: Any) -> list[list[int]]:
+    return [batch.tolist() for batch in batches]
+
+
+class TidySampler(HookedSampler):
+    """Is at its beginning again as soon as it has ended."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from super().__iter__()
+        self.yielded = 0
+
+
+class TidyStream(CountingStream):
+    """Is at its beginning again as soon as it has ended."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from super().__iter__()
+        self.place = 0
+
+
+@pytest.mark.parametrize("what", [TidySampler, TidyStream, HookedSampler, CountingStream])
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, False), (2, True)])
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_what_ended_within_the_last_batch_is_not_begun_again(
+    what: Any, workers: int, persistent: bool, left: int
+) -> None:
+    def make() -> DataLoader[Any]:
+        hooked = what()
+        kwargs: Any = {"batch_size": 4, "num_workers": workers, "persistent_workers": persistent}
+        if isinstance(hooked, Sampler):
+            return DataLoader(Numbers(), sampler=hooked, **kwargs)
+        return DataLoader(hooked, **kwargs)
+
+    epoch = as_lists(make())
+    loader = make()
+    iterator = iter(loader)
+    take(iterator, len(epoch) - left)
+    state = loader.state_dict()
+    del iterator
+    for _ in range(2):  # a state of the resumed one is as good
+        resumed = make()
+        resumed.load_state_dict(state)
+        iterator = iter(resumed)
+        state = resumed.state_dict()
+        assert as_lists(iterator) == epoch[len(epoch) - left :]
+        assert as_lists(resumed) == epoch
+    assert as_lists(loader) == epoch
+
+
+def test_a_worker_that_a_limit_left_idle_begins_the_next_epoch_at_its_start() -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(
+            CountingStream(),
+            batch_size=4,
+            num_workers=2,
+            persistent_workers=True,
+            limit_batches=3,
+        )
+
+    loader = make()
+    epoch = as_lists(loader)
+    take(iter(loader), 2)
+    resumed = make()
+    resumed.load_state_dict(loader.state_dict())  # one batch is left, and it is the first worker's
+    assert as_lists(resumed) == epoch[2:]
+    assert as_lists(resumed) == epoch
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("dispatch", ["batch", "sample"])
+def test_a_sampler_with_hooks_goes_on_beyond_batches_consumed_out_of_order(
+    workers: int, dispatch: str
+) -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(
+            Numbers(), batch_size=4, sampler=HookedSampler(), num_workers=workers, dispatch=dispatch
+        )
+
+    whole = as_lists(make())
+    loader = make()
+    take(iter(loader), 1)
+    state = loader.state_dict()
+    state["ahead"] = [2]  # as with in_order=False
+    loader = make()
+    loader.load_state_dict(state)
+    assert as_lists(take(iter(loader), 1)) == whole[1:2]
+    resumed = make()
+    resumed.load_state_dict(loader.state_dict())
+    assert as_lists(resumed) == whole[3:]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_keep_their_places_where_a_sampler_has_hooks(workers: int) -> None:
+    """Random numbers by place (``dispatch="sample"``) are those of the run that was left."""
+
+    def make() -> DataLoader[Any]:
+        return DataLoader(
+            Augmented(),
+            batch_size=4,
+            sampler=HookedSampler(),
+            num_workers=workers,
+            dispatch="sample",
+        )
+
+    torch.manual_seed(1)
+    loader = make()
+    iterator = iter(loader)
+    take(iterator, 3)
+    state = loader.state_dict()
+    expected = describe(list(iterator))
+    disturb()
+    resumed = make()
+    resumed.load_state_dict(state)
+    iterator = iter(resumed)
+    first = take(iterator, 1)
+    again = make()
+    again.load_state_dict(resumed.state_dict())
+    assert describe(first + list(again)) == expected
+
+
 class ShuffledStream(IterableDataset[Any]):
     """Without hooks: its order, and more, comes from the generators of whoever iterates."""
 

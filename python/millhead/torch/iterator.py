@@ -101,6 +101,8 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
             if stream is None:
                 stream = self._dataset_fetcher.dataset_iter
             self._stream = Stream(stream, self._drop_last)
+            caller = self._progress.workers[0]
+            self._stream.ended = caller.ended and caller.known().hooked
             self._skip(self._progress)
         if keeper.limit_batches is not None:
             left = max(keeper.limit_batches - self._progress.consumed, 0)
@@ -111,10 +113,13 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
             self._tolerance = Tolerance(keeper.on_error, choices_of(loader), self._base_seed)
         # Positions in the epoch: of this batch, and of the next
         self._first = self._sample = self._progress.skipped_samples
+        #: Lengths of the batches after this one that were consumed before the epoch was resumed.
+        self._passed: list[int] = []
         self._native = (
             self._default_collate
             and self._tolerance is None
             and self._stream is None
+            and not self._progress.ahead
             and not self._pin_memory
             and (self._progress.hooked is None or self._progress.counted)
             and not hasattr(self._dataset, "__getitems__")
@@ -142,6 +147,8 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
             restore.put_generators_back()
         with progress.replaying(loader):
             _BaseDataLoaderIter.__init__(self, loader)  # torch's own would ask for an iterator too
+            if progress.forget_seed(loader):
+                self._sampler_iter = iter(self._index_sampler)
             if draws_again:  # it may draw its order at once
                 stream = iter(loader.dataset)
             if progress.first_moment is None:
@@ -264,14 +271,25 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         return index
 
     def _consumed(self, samples: int) -> None:
-        self._progress.put(samples)
-        self._progress.done(self._progress.consumed)
+        progress = self._progress
+        progress.put(samples)
+        place = progress.consumed + 1
+        while progress.ahead and place in progress.ahead:  # of a run with in_order=False
+            index = next(self._sampler_iter, None)
+            if index is None:
+                break
+            self._passed.append(length(index) if self._auto_collation else 1)
+            progress.put(self._passed[-1])
+            place += 1
+        progress.done(progress.consumed)
 
     def _load_in_python(self, index: Any, samples: Any) -> Any:
         """Fetch (unless C already did) and collate, where C cannot do both."""
         path = "slot"
         count = length(index) if self._auto_collation else 1
         self._first, self._sample = self._sample, self._sample + count
+        while self._passed:
+            self._sample += self._passed.pop()
         batch = self._gather(index) if not samples else NotImplemented
         if batch is NotImplemented:
             fetched_in_c = bool(samples)
@@ -337,9 +355,11 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         stream = self._stream
         assert stream is not None
         try:
-            if self._auto_collation:
-                return stream.batch(len(index), self._draw)
-            return stream.one()
+            if not self._auto_collation:
+                return stream.one()
+            samples = stream.batch(len(index), self._draw)
+            self._progress.workers[0].ended = stream.ended
+            return samples
         except StopIteration:
             self._end_epoch()
             raise

@@ -85,16 +85,13 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         self._workers: list[Worker] = []  # type: ignore[assignment]
         self._keeper = weakref.ref(keeper)  # a loader is its own: it must not be kept alive
         self._progress = Progress(loader, keeper).install(keeper)
-        with contextlib.ExitStack() as replay:
-            if not self._progress.again:
-                replay.enter_context(self._progress.replaying(loader))
+        with self._progress.replaying(loader):
             # Not _MultiProcessingDataLoaderIter's: it would start torch's own workers and queues.
             _BaseDataLoaderIter.__init__(self, loader)
             self._set_up(loader, keeper)
             self._stats.setup_ns = time.perf_counter_ns() - began
             self._began_ns = began
-            if self._progress.again:
-                replay.enter_context(self._progress.replaying(loader))
+            self._progress.forget_seed(loader)
             self._reset(loader, first_iter=True)
         self._drop(0 if self._progress.resume is None else self._progress.resume.since)
 
@@ -392,7 +389,9 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         try:
             index = next(self._sampler_iter)
             while turn.asked in progress.ahead:  # consumed before this epoch was resumed
-                turn.asked += 1
+                samples = length(index) if self._auto_collation else 1
+                progress.put(samples)
+                turn.asked, turn.sample = turn.asked + 1, turn.sample + samples
                 index = next(self._sampler_iter)
         except StopIteration:
             return self._begin_ahead()

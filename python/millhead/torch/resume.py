@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import WrapperDescriptorType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import BatchSampler, IterableDataset
@@ -71,6 +71,8 @@ class Restore:
     renew: bool = False
     #: That epoch (the last one with ``renew``, else this) ends before the dataset's iterator does.
     cut: bool = False
+    #: The dataset's iterator has ended: nothing of the epoch is left here.
+    ended: bool = False
     #: Batches to draw and drop, where an iterable dataset has no hooks, and the generators that the
     #: epoch began with, where those are not the ones of a new worker.
     skip: int = 0
@@ -87,7 +89,7 @@ class Restore:
         if iterable and not self.hooked:
             return self._open_again(dataset)
         stream = self._load(dataset, iterable)
-        if self.renew and iterable:
+        if (self.renew or self.ended) and iterable:
             stream = self._begin_epoch(dataset, stream)
         elif self.cut and iterable:
             next(stream, None)  # nobody else will, and the next iterator must not begin here
@@ -127,10 +129,13 @@ class Restore:
         note, and the next begins at the start. Where it does not end, the epoch was cut short, or
         the dataset had nothing to note, and is loaded again to undo what was drawn.
         """
+        before = Moment.now()
         try:
             next(stream)
         except StopIteration:
             return iter(dataset)
+        finally:
+            before.put_back()
         return iter(dataset) if self.cut else self._load(dataset, iterable=True)
 
 
@@ -162,6 +167,10 @@ class Position:
     first_moment: Moment | None
     sampler: Any
     restores: list[Restore]
+    #: The sampler has ended: its state may be that of the next epoch's beginning.
+    sampler_ended: bool = False
+    #: Samples in the batches consumed, where the sampler's own state is what it goes on from.
+    samples: int = 0
     #: Batches that the sampler gave after its state was taken: they are drawn again, and dropped.
     sampler_behind: int = 0
 
@@ -171,6 +180,7 @@ class Position:
             self.moment = _moment_of_end(self, loader)
         self.epoch += 1
         self.consumed = self.yielded = self.since = self.next_worker = 0
+        self.samples, self.sampler_ended = 0, False
         self.ahead, self.ended, self.first_moment = [], [], None
         self.again = self.persists and self.workers > 0
         if not self.again:
@@ -180,7 +190,7 @@ class Position:
         for restore in self.restores:
             if not restore.renew:  # else nothing was drawn from it since an earlier end
                 restore.cut = self.cut
-            restore.renew, restore.skip = True, 0
+            restore.renew, restore.ended, restore.skip = True, False, 0
 
     def end_at(self, limit: int | None) -> None:
         """Nothing of the epoch is left where so many batches are all of it."""
@@ -235,6 +245,8 @@ _UNBEGUN: dict[str, Any] = {
     "_iterator_finished": False,
     "cut": False,
     "_index_sampler_state": None,
+    "sampler_ended": False,
+    "samples": 0,
     "base_seed": None,
     "next_worker": 0,
     "again": False,
@@ -329,6 +341,9 @@ def _parse(state: dict[str, Any]) -> Position:
     for number in (*state["ended"], state["next_worker"]):
         if not 0 <= number < max(state["workers"], 1):
             raise ValueError(f"there is no worker {number!r}")
+    restores = [_read_restore(entry) for entry in state["worker_states"]]
+    for number, restore in enumerate(restores):
+        restore.ended = number in state["ended"]
     return Position(
         epoch=_count(state["epoch"] + 1) - 1,
         consumed=_count(state["_sampler_iter_yielded"]),
@@ -347,7 +362,9 @@ def _parse(state: dict[str, Any]) -> Position:
         moment=Moment.from_text(state["generators"]),
         first_moment=None if first is None else Moment.from_text(first),
         sampler=state["_index_sampler_state"],
-        restores=[_read_restore(entry) for entry in state["worker_states"]],
+        sampler_ended=bool(state.get("sampler_ended", False)),
+        samples=_count(state.get("samples", 0)),
+        restores=restores,
     )
 
 
@@ -380,30 +397,37 @@ class WorkerProgress:
     #: Its generators when the epoch began, where that was an earlier one's end.
     began: str | None = None
 
-    def generators(self) -> str | None:
-        """After its last batch, where it told them."""
+    def known(self) -> Restore:
+        """After its last batch, where it told."""
         if isinstance(self.state, Restore):
-            return self.state.generators
-        return None if self.state is None else pickle.loads(self.state)[2]
+            return self.state
+        if self.state is None:
+            return Restore()
+        dataset, iterator, generators, ended = pickle.loads(self.state)
+        return Restore(dataset, iterator, generators, ended=ended)
 
     def to_dict(self, iterable: bool) -> dict[str, Any]:
         """For the loader's state."""
-        dataset, iterator, generators = None, None, None
-        if isinstance(self.state, Restore):
-            known = self.state
-            dataset, iterator, generators = known.dataset, known.iterator, known.generators
-        elif self.state is not None:
-            dataset, iterator, generators = pickle.loads(self.state)
-        hooked = dataset is not None or iterator is not None
+        known = self.known()
+        self.ended = self.ended or (known.ended and not self.old)
+        draws_again = iterable and not known.hooked
         return {
-            "dataset": dataset,
-            "iterator": iterator,
-            "generators": generators,
+            "dataset": known.dataset,
+            "iterator": known.iterator,
+            "generators": known.generators,
             "renew": self.old,
             "cut": self.old and self.cut,
-            "skip": self.batches if iterable and not hooked else 0,
-            "began": self.began if iterable and not hooked else None,
+            "skip": self.batches if draws_again else 0,
+            "began": self.began if draws_again else None,
         }
+
+
+class Given(NamedTuple):
+    """A sampler after a batch of its."""
+
+    state: Any  # of its hooks; None where it says by itself where it is
+    samples: int = 0  # that it gave in the epoch
+    ended: bool = False  # it had no more
 
 
 @dataclass
@@ -414,6 +438,8 @@ class Mark:
     yielded: int
     next_worker: int
     sampler: Any
+    sampler_ended: bool
+    samples: int
     workers: list[dict[str, Any]]
     ended: list[int]
 
@@ -462,10 +488,11 @@ class Progress:
         self.stateful: bool = keeper.dispatch == "batch" and (
             keeper.snapshot_rng or has_hooks(loader.dataset)
         )
-        self.sampler_state: Any = 0 if self.counted else state_of(self.hooked)
+        self._sampler = Given(None if self.counted else state_of(self.hooked))
         self._sampler_began: Any = None
         self._sampler_given = 0
-        self._sampler_states: deque[Any] = deque()
+        #: After each batch that was asked for and not consumed.
+        self._sampler_ahead: deque[Given] = deque()
         self.workers = [WorkerProgress() for _ in range(max(loader.num_workers, 1))]
         #: Batches of the epoch, where that can be known beforehand.
         self.total: int | None = None
@@ -522,7 +549,8 @@ class Progress:
         if self.counted:
             self._sampler_began = resume.sampler
         elif resume.sampler is not None:
-            self.sampler_state = resume.sampler
+            self._sampler = Given(resume.sampler, resume.samples, resume.sampler_ended)
+            self._sampler_given = resume.samples
         for worker, restore in zip(self.workers, resume.restores, strict=False):
             worker.state, worker.old, worker.batches = restore, restore.renew, restore.skip
             worker.began = restore.generators if restore.renew else restore.began
@@ -536,7 +564,7 @@ class Progress:
         for worker, old in zip(self.workers, before.workers, strict=True):
             worker.cut = old.cut if old.old else not old.ended
             worker.state, worker.old = old.state, old.state is not None
-            worker.began = old.generators() if self.iterable else None
+            worker.began = old.known().generators if self.iterable else None
         if self.mark is not None:
             self.mark = self.make_mark()
 
@@ -553,13 +581,27 @@ class Progress:
             yield
             return
         before = Moment.now()
-        self.moment.put_back()
-        self.moment.put_back_own(loader)
+        at_draw = self.moment
+        if self.first_moment is not None and not self.alone and not self.consumed:
+            at_draw = self.first_moment  # the sampler of a loader without workers had still to draw
+        self._rewind(loader)
         try:
             yield
         finally:
-            if not before.same_global(self.moment):
+            if not before.same_global(self.moment) and not before.same_global(at_draw):
                 before.put_back()
+
+    def _rewind(self, loader: Any) -> None:
+        self.moment.put_back()
+        self.moment.put_back_own(loader)
+
+    def forget_seed(self, loader: Any) -> bool:
+        """Undo that an iterator drew a seed for its workers, where those of the run that was left
+        had persisted and no seed was drawn for the epoch. Whether it was so."""
+        undone = self.resume is not None and self.again
+        if undone:
+            self._rewind(loader)
+        return undone
 
     def ask_again(self, indices: Any) -> Any:
         """The iterator over indices, beyond the batches that were consumed."""
@@ -570,6 +612,8 @@ class Progress:
         if self.resume.sampler is not None and self.hooked is not None:
             found = self._load_sampler(self.resume.sampler)
             self._draw_again(found, self.resume.sampler_behind)
+            if not self.counted:
+                self.skipped_samples = self._sampler.samples
             return found
         lengths = self._draw_again(indices, self.consumed)
         skipped, self.skipped_samples = len(lengths), sum(lengths)
@@ -585,17 +629,18 @@ class Progress:
         assert self.resume is not None
         self.hooked.load_state_dict(state)
         found = iter(self.index_sampler)
-        if self.consumed - self.resume.sampler_behind:
+        ended = self.resume.sampler_ended
+        if self.consumed - self.resume.sampler_behind and not ended:
             if self.resume.cut:
                 next(found, None)
             return found
         try:
             next(found)
         except StopIteration:
-            return iter(self.index_sampler)
+            return iter(() if ended else self.index_sampler)
         if not self.resume.cut:
             self.hooked.load_state_dict(state)
-        return iter(self.index_sampler)
+        return iter(() if ended else self.index_sampler)
 
     def _draw_again(self, indices: Any, batches: int) -> list[int]:
         """Pass over batches that were consumed after the sampler's state was taken; their lengths."""
@@ -604,9 +649,11 @@ class Progress:
             return lengths
         if self.counted:
             self._sampler_began = self.hooked.state_dict()
-            self._sampler_given = self.sampler_state = sum(lengths)
+            self._sampler_given = sum(lengths)
+            self._sampler = Given(None, self._sampler_given)
         else:
-            self.sampler_state = self.hooked.state_dict()
+            self._sampler_given += sum(lengths)
+            self._sampler = self._gives(lengths[-1])
         if self.mark is not None:
             self.mark = self.make_mark()
         return lengths
@@ -626,20 +673,27 @@ class Progress:
 
     def put(self, samples: int) -> None:
         """A batch was asked for: note what the sampler would go on from after it."""
+        self._sampler_given += samples
         if self.counted:
             if self._sampler_began is None:
                 self._sampler_began = self.hooked.state_dict()
-            self._sampler_given += samples
-            self._sampler_states.append(self._sampler_given)
+            self._sampler_ahead.append(Given(None, self._sampler_given))
         elif self.hooked is not None:
-            self._sampler_states.append(self.hooked.state_dict())
+            self._sampler_ahead.append(self._gives(samples))
+
+    def _gives(self, samples: int) -> Given:
+        """The sampler with hooks, which just gave a batch of so many. Of torch's batches only the
+        last can be a short one: then its sampler had no more."""
+        index_sampler = self.index_sampler
+        short = type(index_sampler) is BatchSampler and samples < index_sampler.batch_size
+        return Given(self.hooked.state_dict(), self._sampler_given, short)
 
     def _sampler_now(self) -> Any:
         if not self.counted:
-            return self.sampler_state
+            return self._sampler.state
         if self._sampler_began is None:
             return None  # not asked yet
-        return self.hooked.state_at(self.sampler_state, since=self._sampler_began)
+        return self.hooked.state_at(self._sampler.samples, since=self._sampler_began)
 
     def done(self, position: int) -> None:
         """The batch at a position of the epoch was consumed."""
@@ -653,8 +707,8 @@ class Progress:
 
     def _advance(self) -> None:
         self.consumed += 1
-        if self._sampler_states:
-            self.sampler_state = self._sampler_states.popleft()
+        if self._sampler_ahead:
+            self._sampler = self._sampler_ahead.popleft()
 
     def worker_done(self, number: int, state: bytes | None, ended: bool) -> None:
         """A worker's result was consumed; it came with its state where one was asked for."""
@@ -675,9 +729,10 @@ class Progress:
         Most datasets only look where to begin when they are first drawn from: until then what was
         loaded counts, and in a further epoch they still tell of the last one's end.
         """
-        if self.untouched and self.resume is not None:
-            return
         caller = self.workers[0]
+        ended = caller.ended and self.consumed == self._found  # nothing was drawn since either
+        if self.resume is not None and (self.untouched or ended):
+            return
         caller.state = Restore(
             dataset=None if stream is dataset else state_of(dataset), iterator=state_of(stream)
         )
@@ -693,12 +748,15 @@ class Progress:
         """Here."""
         if self.alone:
             self.workers[0].batches = self.consumed
+        states = [worker.to_dict(self.iterable) for worker in self.workers]
         return Mark(
             self.consumed,
             self.yielded,
             self.next_worker,
             self._sampler_now(),
-            [worker.to_dict(self.iterable) for worker in self.workers],
+            self._sampler.ended,
+            0 if self.counted else self._sampler.samples,
+            states,
             [number for number, worker in enumerate(self.workers) if worker.ended],
         )
 
@@ -736,6 +794,8 @@ class Progress:
             "_iterator_finished": self.finished,
             "cut": self.cut or (mark.consumed == 0 and self._after_cut),
             "_index_sampler_state": mark.sampler,
+            "sampler_ended": mark.sampler_ended,
+            "samples": mark.samples,
             "length": _length(loader.dataset),
             "base_seed": self.base_seed,
             "workers": loader.num_workers,

@@ -91,6 +91,8 @@ class SampleSingleIter(SingleIter):
     def _load_in_python(self, index: Any, samples: Any) -> Any:
         numbers = as_list(index)
         batch_number, self._first = self._course.advance(len(numbers))
+        while self._passed:
+            self._course.advance(self._passed.pop(0))
         with self._generators.borrowed():
             samples = self._fetch_keyed(numbers)
             self._generators.seed(batch_key(self._course.key, batch_number))

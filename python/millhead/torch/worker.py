@@ -142,6 +142,8 @@ class BatchWorker:
         self.stream: Stream | None = None
         #: Says how many batches to draw and drop before the first.
         self.skipping: Restore | None = None
+        #: Whether the hooks of the stream were told where to begin.
+        self.noted = False
         self.wants_state = False
 
     def start(self) -> ExceptionWrapper | None:
@@ -164,6 +166,7 @@ class BatchWorker:
     def open_dataset(self) -> None:
         """Be ready for an epoch: an iterable dataset begins from its start."""
         self.initialised = False
+        self.take_note()
         if self.skipping is not None:  # nothing of the last epoch was left to fetch
             self.skipping.put_generators_back()
         restore, self.plan.restore = self.plan.restore, None
@@ -175,7 +178,18 @@ class BatchWorker:
         if self.plan.iterable:
             self.stream = Stream(iterator, self.plan.drop_last)
             self.skipping = restore if restore is not None and restore.skip else None
+            self.noted = restore is not None and restore.hooked and iterator is not self.dataset
         self.initialised = True
+
+    def take_note(self) -> None:
+        """Most hooks only note where the next iterator shall begin. Where the last epoch was
+        over before a sample was asked for, this one must not begin there."""
+        noted, self.noted = self.noted, False
+        if noted and self.stream is not None and self.stream.taken == 0:
+            before = Moment.now()
+            with contextlib.suppress(Exception):  # nobody has asked for it
+                next(self.stream.iterator, None)
+            before.put_back()
 
     def draw(self, iterator: Any, first: int, count: int) -> list[Any]:
         try:
@@ -233,7 +247,8 @@ class BatchWorker:
         hooks = dataset, state_of(iterator)
         if hooks != (None, None) or self.plan.snapshot_rng:
             generators = Moment.now().encode() if self.plan.snapshot_rng else None
-            self.station.save_state(pickle.dumps((*hooks, generators), 5))
+            ended = self.stream is not None and self.stream.ended
+            self.station.save_state(pickle.dumps((*hooks, generators, ended), 5))
 
     def fetch_tolerantly(self, tolerance: Tolerance, index: Any) -> Any:
         """The samples that can be had; what happened to the others goes with the result."""
