@@ -130,11 +130,13 @@ typedef struct flattening {
     } taken[MH_LEAVES_MAX]; /* memory of the leaves so far: some may share it */
 } flattening;
 
+/* Whether the strides are those a tensor over a slot gets. They must be where a dimension has but
+ * one element, too: torch tells images of one channel that are channels_last by nothing else. */
 static bool is_dense(const mh_dl_tensor *view)
 {
     int64_t expected = 1;
     for (int i = view->ndim - 1; i >= 0; i--) {
-        if (view->shape[i] != 1 && view->strides && view->strides[i] != expected)
+        if (view->strides && view->strides[i] != expected)
             return false;
         expected *= view->shape[i];
     }

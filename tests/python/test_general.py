@@ -65,6 +65,20 @@ def test_strides_are_kept(tensor: torch.Tensor) -> None:
     assert torch.equal(found, tensor)
 
 
+def _grey_images(samples: list[float]) -> torch.Tensor:
+    images = torch.tensor(samples).reshape(-1, 1, 1, 1).expand(-1, 1, 4, 3)
+    return images.contiguous(memory_format=torch.channels_last)
+
+
+def test_strides_of_one_element_are_kept_in_every_batch() -> None:
+    images = DataLoader(
+        Numbers(), batch_size=1, num_workers=1, prefetch_factor=1, collate_fn=_grey_images
+    )
+    strides = [batch.stride() for batch in images]
+    assert strides == [_grey_images([0.0]).stride()] * 8
+    assert strides[0] != torch.empty(1, 1, 4, 3).stride()
+
+
 def test_one_column_of_a_large_matrix_does_not_send_the_matrix() -> None:
     matrix = torch.arange(1_000_000.0).reshape(1000, 1000)
     pieces = _general.dumps(matrix[:, 3])
