@@ -7,6 +7,7 @@ import math
 import os
 import pickle
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -673,3 +674,19 @@ def test_a_dead_trainers_loader_can_be_made_anew_by_its_child(start: str) -> Non
             os._exit(99)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 8
     assert len(list(loader)) == 8
+
+
+class Crashes:
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+def test_the_cause_of_a_crash_is_in_the_words_of_torch() -> None:
+    with pytest.raises(RuntimeError, match="exited unexpectedly") as caught:
+        next(iter(DataLoader(Crashes(), num_workers=1)))
+    text = r"DataLoader worker \(pid \d+\) is killed by signal: Killed\. "
+    assert re.fullmatch(text, str(caught.value.__cause__))

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import pickle
+import signal
 import time
 import weakref
 from collections import deque
@@ -645,8 +646,19 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         loader = self._millhead_loader()
         if loader is not None and loader._iterator is self:
             loader._iterator = None  # the next epoch starts afresh
+        cause = None if refusal is not None else self._killed(dead)
         self._shutdown_workers()
-        raise RuntimeError(self._failure)
+        raise RuntimeError(self._failure) from cause
+
+    def _killed(self, dead: list[int]) -> RuntimeError | None:
+        """The signal that ended a worker in the words of torch, which programs match on."""
+        for worker in (self._workers[number] for number in dead):
+            if worker.begun() and (code := worker.exitcode or 0) < 0:
+                name = signal.strsignal(-code)
+                return RuntimeError(
+                    f"DataLoader worker (pid {worker.pid}) is killed by signal: {name}. "
+                )
+        return None
 
     def _obituary(self, dead: list[int]) -> str:
         pids = ", ".join(str(self._workers[number].pid) for number in dead)
