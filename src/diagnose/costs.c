@@ -114,6 +114,7 @@ void mh_costing_init(mh_costing *costing, const mh_facts *facts)
     }
     *costing = (mh_costing){
         .inline_fetch = facts->workers == 0 || strcmp(facts->kind, "iterable") == 0,
+        .pins = facts->pin_memory == 1,
         .main_known = main_is_known(facts),
         .mean_wait = count > 0 ? sum / count : 0,
     };
@@ -122,14 +123,15 @@ void mh_costing_init(mh_costing *costing, const mh_facts *facts)
 }
 
 /* Where the consumer makes the batches, what is left of its wait is the loader's own: it asks the
- * sampler, and pins. */
-static void cost_drawing(mh_costs *out, const mh_batch_cost *batch)
+ * sampler, and where it pins nobody knows which of the two it was. */
+static void cost_drawing(mh_costs *out, const mh_costing *costing, const mh_batch_cost *batch)
 {
     double rest = above_zero(mh_ns(batch->wait) - mh_ns(batch->fetch) - mh_ns(batch->collate));
     double delay = above_zero(mh_ns(batch->wait_delay) - mh_ns(batch->fetch_delay) -
                               mh_ns(batch->collate_delay));
     out->transfer_delay = smaller(delay, rest);
-    out->transfer = out->drawing = rest - out->transfer_delay;
+    out->transfer = rest - out->transfer_delay;
+    out->drawing = costing->pins ? 0 : out->transfer;
 }
 
 static void cost_making(mh_costs *out, const mh_costing *costing, const mh_batch_cost *batch)
@@ -155,7 +157,7 @@ static void cost_making(mh_costs *out, const mh_costing *costing, const mh_batch
             out->transfer = out->drawing > out->transfer ? out->drawing : out->transfer;
             out->passing = taking - out->transfer;
         } else if (!batch->first) {
-            cost_drawing(out, batch);
+            cost_drawing(out, costing, batch);
         }
         return;
     }

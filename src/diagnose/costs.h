@@ -13,7 +13,7 @@ typedef struct mh_costs {
     double read_cpu; /* on a CPU too, but for bytes from storage: no part of fetch_cpu */
     double collate_cpu, collate_blocked, collate_delay;
     double transfer, transfer_delay; /* in the consumer's thread: taking the batch over, drawing */
-    double drawing; /* of transfer: the sampler's, and what else a loader without workers does */
+    double drawing;                  /* of transfer: the sampler's */
     double passing; /* on its way from the worker, while that goes on with its next batch */
     double unknown; /* waited, and nothing tells for what */
     double main_cpu, main_blocked;   /* the consumer's own work */
@@ -27,6 +27,7 @@ typedef enum mh_phase { MH_PHASE_FETCH, MH_PHASE_COLLATE, MH_PHASE_STEP, MH_PHAS
 /* What is the same for all batches of a run. */
 typedef struct mh_costing {
     int inline_fetch;         /* the consumer makes the batches itself */
+    int pins;                 /* the consumer pins the batches it makes */
     int main_known;           /* the consumer's own work can be told from training */
     double mean_wait;         /* of all but first batches */
     double waking[MH_PHASES]; /* share of a phase's delay that comes from waking up, 0..1 */

@@ -234,6 +234,69 @@ def test_what_ended_within_the_last_batch_is_not_begun_again(
     assert as_lists(loader) == epoch
 
 
+class Restarting(IterableDataset[int]):
+    """Uneven streams whose place is in the dataset: an iterator that finds it at its end begins
+    anew."""
+
+    def __init__(self) -> None:
+        self.place = 0
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        length = 13 if info is None or info.id else 5
+        if self.place >= length:
+            self.place = 0
+        while self.place < length:
+            self.place += 1
+            yield self.place
+
+    def state_dict(self) -> dict[str, int]:
+        return {"place": self.place}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.place = state["place"]
+
+
+class Counted(Restarting):
+    """Counts its epochs, and has other numbers in each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epoch = -1
+        self.loaded = False
+
+    def __iter__(self) -> Iterator[int]:
+        self.epoch += not self.loaded
+        self.place *= self.loaded
+        self.loaded = False
+        return (100 * self.epoch + number for number in super().__iter__())
+
+    def state_dict(self) -> dict[str, int]:
+        return {"place": self.place, "epoch": self.epoch}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        super().load_state_dict(state)
+        self.epoch = state["epoch"]
+        self.loaded = True
+
+
+@pytest.mark.parametrize("stream", [Restarting, Counted])
+def test_a_worker_resumed_after_its_stream_had_ended_begins_the_next_epoch_at_its_start(
+    stream: Any,
+) -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(stream(), batch_size=2, num_workers=2, persistent_workers=True)
+
+    loader = make()
+    expected = [as_lists(loader) for _ in range(3)]
+    for at in range(1, len(expected[0])):
+        first, resumed = make(), make()
+        take(iter(first), at)
+        resumed.load_state_dict(first.state_dict())
+        assert as_lists(resumed) == expected[0][at:]
+        assert [as_lists(resumed) for _ in range(2)] == expected[1:]
+
+
 def test_a_worker_that_a_limit_left_idle_begins_the_next_epoch_at_its_start() -> None:
     def make() -> DataLoader[Any]:
         return DataLoader(

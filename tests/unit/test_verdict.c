@@ -594,6 +594,10 @@ static void a_slow_sampler_is_named(void **state)
         assert_int_equal(verdict.fix_settings.millhead, -1);
         assert_int_equal(verdict.fix_settings.workers, -1);
         assert_true(fabs(verdict.predicted_gain - 61.0 / 41) < 0.05);
+        facts.pin_memory = 1; /* who makes batches and pins them: it may have been that */
+        verdict = judged(&facts);
+        assert_int_equal(verdict.cause, MH_CAUSE_MAIN);
+        assert_int_equal(strstr(verdict.fix, "sampler") != NULL, workers > 0);
         free(batches);
     }
 }

@@ -48,16 +48,15 @@ def start_workers(
         _tell_start(plans, "template")
         try:
             return "template", _from_template(engine, job, plans, timeout)
+        except UnpicklableError as error:  # starting one by one says all there is
+            engine.no_template = str(error)
         except UnusableError as error:
             engine.no_template = str(error)
-            if not isinstance(
-                error, UnpicklableError
-            ):  # then starting one by one says all there is
-                advise(
-                    "no-template",
-                    f"workers start one by one, each with a copy of the dataset ({error}): a dataset "
-                    "that opens files and starts threads only when asked for a sample starts faster",
-                )
+            advise(
+                "no-template",
+                f"workers start one by one, each with a copy of the dataset ({error}): a dataset "
+                "that opens files and starts threads only when asked for a sample starts faster",
+            )
     else:
         _warn_of_memory(len(plans), FORKED_BYTES if method == "fork" else SPAWNED_BYTES)
     _tell_start(plans, method)

@@ -115,6 +115,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         self._position = 0  # of the next task; never reused, so a late result cannot be mistaken
         self._strangers = 0  # batches in a row that looked unlike the schema
         self._failure: str | None = None
+        self._failure_cause: RuntimeError | None = None
         self._counted = (0, 0, 0, 0)
         self._tasks = [0] * self._num_workers
         self._pending: deque[int] = deque()  # workers, in the order their batches are due
@@ -312,7 +313,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
 
     def _next_data(self) -> Any:
         if self._failure is not None:
-            raise RuntimeError(self._failure)
+            raise RuntimeError(self._failure) from self._failure_cause
         while self._holes:
             self._holes -= 1
             self._try_put_index()
@@ -324,8 +325,9 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
                 progress = self._progress
                 progress.done(progress.consumed if self._iterable else place)
                 return self._deliver(kind, payload, samples)
-            if worker not in self._ended:  # as in torch, it ends once: what it was asked for beyond
-                self._ended.add(worker)  # that is not asked of others
+            # As in torch, it ends once: what it was asked for beyond that is not asked of others.
+            if worker not in self._ended:
+                self._ended.add(worker)
                 self._try_put_index()
         self._progress.finished = True
         if self._epoch is not None:
@@ -646,9 +648,9 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         loader = self._millhead_loader()
         if loader is not None and loader._iterator is self:
             loader._iterator = None  # the next epoch starts afresh
-        cause = None if refusal is not None else self._killed(dead)
+        self._failure_cause = self._killed(dead)
         self._shutdown_workers()
-        raise RuntimeError(self._failure) from cause
+        raise RuntimeError(self._failure) from self._failure_cause
 
     def _killed(self, dead: list[int]) -> RuntimeError | None:
         """The signal that ended a worker in the words of torch, which programs match on."""

@@ -83,13 +83,20 @@ class Restore:
         """Whether hooks say where to begin."""
         return self.dataset is not None or self.iterator is not None
 
+    @property
+    def leaves_a_note(self) -> bool:
+        """Whether hooks may have noted where to begin, and no iterator has begun there yet."""
+        return self.hooked and not self.renew and not self.ended
+
     def open(self, dataset: Any, iterable: bool) -> Any:
         """Bring the dataset back; its iterator if it is iterable, else None. Who skips batches of
         it then calls :meth:`put_generators_back`."""
         if iterable and not self.hooked:
             return self._open_again(dataset)
         stream = self._load(dataset, iterable)
-        if (self.renew or self.ended) and iterable:
+        if self.renew and iterable:
+            return self._begin_epoch(dataset, stream)
+        if self.ended and iterable:
             stream = self._begin_epoch(dataset, stream)
         elif self.cut and iterable:
             next(stream, None)  # nobody else will, and the next iterator must not begin here
@@ -127,16 +134,21 @@ class Restore:
 
         Most hooks only note where the next iterator shall begin: one that ends at once takes that
         note, and the next begins at the start. Where it does not end, the epoch was cut short, or
-        the dataset had nothing to note, and is loaded again to undo what was drawn.
+        the dataset had nothing to note, and is loaded again to undo what was drawn. It may draw its
+        order in ``__iter__``: from the generators as the last epoch left them.
         """
         before = Moment.now()
         try:
             next(stream)
         except StopIteration:
-            return iter(dataset)
+            ended = True
+        else:
+            ended = False
         finally:
             before.put_back()
-        return iter(dataset) if self.cut else self._load(dataset, iterable=True)
+        if self.renew:
+            self.put_generators_back()
+        return iter(dataset) if ended or self.cut else self._load(dataset, iterable=True)
 
 
 @dataclass

@@ -178,7 +178,9 @@ class BatchWorker:
         if self.plan.iterable:
             self.stream = Stream(iterator, self.plan.drop_last)
             self.skipping = restore if restore is not None and restore.skip else None
-            self.noted = restore is not None and restore.hooked and iterator is not self.dataset
+            self.noted = (
+                restore is not None and restore.leaves_a_note and iterator is not self.dataset
+            )
         self.initialised = True
 
     def take_note(self) -> None:
