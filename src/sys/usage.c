@@ -461,6 +461,10 @@ mh_status mh_usage_children(int **out, size_t *out_count, int pid, const char *r
         found = (pid_list){0};
         MH_TRY(find_below(&found, pid, root, err));
     }
+    if (!found.all) /* none: a list all the same, for callers that copy it */
+        found.all = mh_calloc(1, sizeof *found.all);
+    if (!found.all)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for a list of processes");
     *out = found.all;
     *out_count = found.count;
     return MH_OK;

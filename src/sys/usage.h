@@ -43,10 +43,9 @@ MH_MUST_CHECK mh_status mh_usage_process(mh_process_usage *out, int pid, bool ps
 /* Only proc/PID/stat. False when there is no such process. */
 bool mh_usage_stat(mh_process_stat *out, int pid, const char *root);
 
-/* The children of a process, theirs and so on, parents first; *out is freed with mh_free (NULL
- * where there are none). From the kernel's lists, which may leave one out while another one ends;
- * where it has none, from a look at all of /proc, which is dear on a machine with many processes.
- * Errors: MH_ERR_NOMEM, MH_ERR_IO. */
+/* The children of a process, theirs and so on, parents first; *out is freed with mh_free. From the
+ * kernel's lists, which may leave one out while another one ends; where it has none, from a look at
+ * all of /proc, which is dear on a machine with many processes. Errors: MH_ERR_NOMEM, MH_ERR_IO. */
 MH_MUST_CHECK mh_status mh_usage_children(int **out, size_t *out_count, int pid, const char *root,
                                           mh_error *err);
 
