@@ -8,6 +8,8 @@ import gc
 import json
 import os
 import random
+import signal
+import subprocess
 import sys
 import textwrap
 import time
@@ -644,14 +646,32 @@ def test_a_process_that_nobody_samples_looks_at_itself(
 
 def test_a_delay_is_no_more_than_the_time_off_the_cpus() -> None:
     fetches = _core.Fetches(0, 0, 0, False)
-    events = []
-    for _ in range(40):
+
+    def fetch() -> dict[str, int]:
         fetches.begin()
         time.sleep(0.002)
         fetches.fetched(1)
-        events += [json.loads(line) for line in fetches.done().splitlines()]
-    fetched = [event for event in events if event["event"] == "fetch"]
-    assert len(fetched) == 40
-    for event in fetched:
-        assert event["ns"] >= 2_000_000
-        assert 0 <= event.get("delay", 0) <= event["ns"] - event["cpu"]
+        found = [json.loads(line) for line in fetches.done().splitlines()]
+        return next(event for event in found if event["event"] == "fetch")
+
+    cpus = os.sched_getaffinity(0)
+    rival = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        for process in (0, rival.pid):
+            os.sched_setaffinity(process, {min(cpus)})
+        for _ in range(5):
+            rival.send_signal(signal.SIGSTOP)
+            events = [fetch() for _ in range(5)]  # the thread hardly waits for a CPU,
+            rival.send_signal(signal.SIGCONT)
+            until = time.monotonic() + 0.06
+            while time.monotonic() < until:  # then it does, between two fetches
+                pass
+            rival.send_signal(signal.SIGSTOP)
+            events.append(fetch())
+            for event in events:
+                assert event["ns"] >= 2_000_000
+                assert 0 <= event.get("delay", 0) <= event["ns"] - event["cpu"]
+    finally:
+        rival.kill()
+        rival.wait()
+        os.sched_setaffinity(0, cpus)
