@@ -131,8 +131,8 @@ def main() -> None:
         return
     for row in rows:
         print(
-            f"{row['means']:9} {row['loader']:8} {row['workers']} workers: {row['cpu_us_per_batch']:6.1f} us CPU per"
-            f" batch, {row['share_of_step']:.2%} of a {STEP_S * 1e3:.0f} ms step;"
+            f"{row['means']:9} {row['loader']:8} {row['workers']} workers:"
+            f" {row['cpu_us_per_batch']:6.1f} us CPU per batch, {row['share_of_step']:.2%} of a {STEP_S * 1e3:.0f} ms step;"
             f" the steps took {row['longer']:+.2%}"
         )
 

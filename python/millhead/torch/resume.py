@@ -419,7 +419,7 @@ class WorkerProgress:
         return Restore(dataset, iterator, generators, ended=ended)
 
     def to_dict(self, iterable: bool) -> dict[str, Any]:
-        """For the loader's state."""
+        """For the loader's state; notes on the way whether the worker's own told that it ended."""
         known = self.known()
         self.ended = self.ended or (known.ended and not self.old)
         draws_again = iterable and not known.hooked
@@ -760,7 +760,9 @@ class Progress:
         """Here."""
         if self.alone:
             self.workers[0].batches = self.consumed
-        states = [worker.to_dict(self.iterable) for worker in self.workers]
+        states = [
+            worker.to_dict(self.iterable) for worker in self.workers
+        ]  # before `ended` is read
         return Mark(
             self.consumed,
             self.yielded,
