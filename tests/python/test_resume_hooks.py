@@ -412,12 +412,38 @@ class EagerStream(IterableDataset[int]):
         return iter([part[at] for at in torch.randperm(len(part))])
 
 
+class EagerHooked(EagerStream):
+    """Its state is its order and how far it came; the next iterator begins where it was told to."""
+
+    def __init__(self) -> None:
+        self.order: list[int] = []
+        self.place = 0
+        self.noted = False
+
+    def __iter__(self) -> Iterator[int]:
+        if not self.noted:
+            self.order, self.place = list(super().__iter__()), 0
+        self.noted = False
+        return self._rest()
+
+    def _rest(self) -> Iterator[int]:
+        while self.place < len(self.order):
+            self.place += 1
+            yield self.order[self.place - 1]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"order": [int(number) for number in self.order], "place": self.place}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.order, self.place, self.noted = list(state["order"]), state["place"], True
+
+
 @pytest.mark.filterwarnings("ignore:.*by drawing.*:millhead.Advice")
-@pytest.mark.parametrize("stream", [EagerStream, ShuffledStream])
+@pytest.mark.parametrize("stream", [EagerStream, EagerHooked, ShuffledStream])
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, True), (2, False), (2, True)])
 @pytest.mark.parametrize("epochs", [0, 1, 3])
 @pytest.mark.parametrize("at", [None, 0, 1])
-def test_a_random_stream_without_hooks_goes_on_from_anywhere(
+def test_a_random_stream_goes_on_from_anywhere(
     stream: Any, workers: int, persistent: bool, epochs: int, at: int | None
 ) -> None:
     def make() -> DataLoader[Any]:

@@ -139,18 +139,21 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
             progress.agree_on_seed(int(self._base_seed))
             return None
         restore = resume.restores[0] if resume.restores else Restore()
-        draws_again = progress.iterable and not restore.hooked
-        stream = None
-        if not draws_again:
+        # A stream that begins may draw its order at once: after the epoch's seed was drawn.
+        begins = progress.iterable and (restore.renew or not restore.hooked)
+        stream, load_again = None, False
+        if not begins:
             stream = restore.open(loader.dataset, progress.iterable)
+        elif restore.hooked:
+            load_again = restore.end_epoch(loader.dataset)
         elif not restore.skip:
             restore.put_generators_back()
         with progress.replaying(loader):
             _BaseDataLoaderIter.__init__(self, loader)  # torch's own would ask for an iterator too
             if progress.forget_seed(loader):
                 self._sampler_iter = iter(self._index_sampler)
-            if draws_again:  # it may draw its order at once
-                stream = iter(loader.dataset)
+            if begins:
+                stream = restore.begin_epoch(loader.dataset, load_again)
             if progress.first_moment is None:
                 progress.first_moment = Moment.now()
             if progress.consumed:

@@ -93,13 +93,14 @@ class Restore:
         it then calls :meth:`put_generators_back`."""
         if iterable and not self.hooked:
             return self._open_again(dataset)
-        stream = self._load(dataset, iterable)
-        if self.renew and iterable:
-            return self._begin_epoch(dataset, stream)
-        if self.ended and iterable:
-            stream = self._begin_epoch(dataset, stream)
-        elif self.cut and iterable:
-            next(stream, None)  # nobody else will, and the next iterator must not begin here
+        if iterable and (self.renew or self.ended):
+            stream = self.begin_epoch(dataset, self.end_epoch(dataset))
+            if self.renew:
+                return stream
+        else:
+            stream, _ = self._load(dataset, iterable)
+            if self.cut and iterable:
+                next(stream, None)  # nobody else will, and the next iterator must not begin here
         self.put_generators_back()
         return stream
 
@@ -119,25 +120,29 @@ class Restore:
         if self.generators is not None:
             Moment.decode(self.generators).put_back()
 
-    def _load(self, dataset: Any, iterable: bool) -> Any:
+    def _load(self, dataset: Any, iterable: bool) -> tuple[Any, Moment]:
+        """Load what has hooks. An iterator of the dataset, and the generators as the hooks left
+        them, which may keep their own: ``__iter__`` may have drawn since."""
         if self.dataset is not None and has_hooks(dataset):
             dataset.load_state_dict(self.dataset)
+        loaded = Moment.now()
         if not iterable:
-            return None
+            return None, loaded
         stream = iter(dataset)
         if self.iterator is not None and has_hooks(stream):
             stream.load_state_dict(self.iterator)
-        return stream
+            loaded = Moment.now()
+        return stream, loaded
 
-    def _begin_epoch(self, dataset: Any, stream: Any) -> Any:
-        """An iterator for the next epoch of a dataset that was loaded as it was at the end of one.
+    def end_epoch(self, dataset: Any) -> bool:
+        """Bring a dataset to where the next epoch begins, from its hooks' states at the end of one.
+        Whether :meth:`begin_epoch` has to load it again.
 
         Most hooks only note where the next iterator shall begin: one that ends at once takes that
         note, and the next begins at the start. Where it does not end, the epoch was cut short, or
-        the dataset had nothing to note, and is loaded again to undo what was drawn. It may draw its
-        order in ``__iter__``: from the generators as the last epoch left them.
+        the dataset had nothing to note, and is loaded again to undo what was drawn.
         """
-        before = Moment.now()
+        stream, before = self._load(dataset, iterable=True)
         try:
             next(stream)
         except StopIteration:
@@ -148,7 +153,11 @@ class Restore:
             before.put_back()
         if self.renew:
             self.put_generators_back()
-        return iter(dataset) if ended or self.cut else self._load(dataset, iterable=True)
+        return not ended and not self.cut
+
+    def begin_epoch(self, dataset: Any, load_again: bool) -> Any:
+        """The iterator of the epoch. It may draw its order at once."""
+        return self._load(dataset, iterable=True)[0] if load_again else iter(dataset)
 
 
 @dataclass
