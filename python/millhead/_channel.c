@@ -824,7 +824,8 @@ static PyMethodDef channel_methods[] = {
     {"post", mh_channel_post, METH_VARARGS,
      "post(position, index, samples, sample, key, slot, again): put a batch on the board."},
     {"receive", mh_channel_receive, METH_O,
-     "(position, PART, pieces) or (position, WHOLE, marks): the worker's oldest result, or None."},
+     "(position, PART, pieces) or (position, WHOLE, marks): the worker's oldest result, or None. "
+     "None as position: it had no run yet."},
     {"build", mh_channel_build, METH_O, "A whole batch of the board, from its slot."},
     {"drop", mh_channel_drop, METH_O, "Forget a whole batch of the board."},
     {"ready", channel_ready, METH_VARARGS,

@@ -83,7 +83,8 @@ static PyObject *result_in(channel_object *self, unsigned number, const mh_resul
     mh_module *module = mh_module_of((PyObject *)self);
     post_note *post = mh_post_find(self, result->position);
     PyObject *said = NULL;
-    if (!post || post->whole) {
+    bool of_no_batch = result->kind == MH_RESULT_PART && result->position == MH_NO_BATCH;
+    if (!of_no_batch && (!post || post->whole)) {
         PyErr_Format(module->error, "worker %u spoke of batch %llu, which is not under way", number,
                      (unsigned long long)result->position);
     } else if (result->kind == MH_RESULT_PART) {
@@ -97,6 +98,8 @@ static PyObject *result_in(channel_object *self, unsigned number, const mh_resul
     } else {
         PyErr_Format(module->error, "worker %u sent a result of kind %u", number, result->kind);
     }
+    if (said && of_no_batch)
+        return Py_BuildValue("(OIN)", Py_None, result->kind, said);
     return said ? Py_BuildValue("(KIN)", (unsigned long long)result->position, result->kind, said)
                 : NULL;
 }

@@ -48,6 +48,7 @@ static PyObject *station_new(PyTypeObject *type, PyObject *arguments, PyObject *
         return NULL;
     self->pool.fd = self->metrics.fd = -1;
     self->loads = Py_NewRef(loads);
+    self->task.position = MH_NO_BATCH;
     if (station_attach(self, fds, maps, worker, depth, &err) != MH_OK) {
         mh_raise(PyType_GetModuleState(type), &err);
         Py_CLEAR(self);

@@ -68,9 +68,12 @@ typedef enum mh_result_kind {
     MH_RESULT_WHOLE,   /* of a batch on the board: all its samples are done, see marks */
 } mh_result_kind;
 
+/* The position of a worker's word that is about no batch: it has not claimed a run yet. */
+#define MH_NO_BATCH UINT64_MAX
+
 typedef struct mh_result {
-    uint64_t position;
-    uint32_t kind; /* mh_result_kind */
+    uint64_t position; /* or MH_NO_BATCH, with MH_RESULT_PART */
+    uint32_t kind;     /* mh_result_kind */
     uint32_t leaf_count;
     uint32_t generation;
     uint32_t state_bytes;

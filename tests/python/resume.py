@@ -120,6 +120,8 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     if min(options.n, options.batch_size, options.prefetch, options.world) < 1:
         parser.error("--n, --batch-size, --prefetch and --world are at least 1")
+    if min(options.workers, options.new_workers or 0) < 0 or (options.new_world or 0) < 0:
+        parser.error("--workers, --new-workers and --new-world are not negative")
     batches = math.ceil(options.n // options.world / options.batch_size)
     if not 0 <= options.at <= batches:
         parser.error(f"--at {options.at}: a rank's epoch has {batches} batches")

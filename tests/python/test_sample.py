@@ -10,6 +10,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -591,11 +592,38 @@ def test_odd_exceptions_come_through(name: str) -> None:
 
 def test_a_failing_worker_init_fn_is_reported() -> None:
     def fail(worker: int) -> None:
-        raise LookupError("no licence")  # in every worker: a single one might come too late
+        raise LookupError("no licence")
 
     loader = _loader(Items("int", 8), num_workers=2, worker_init_fn=fail)
-    with pytest.raises(LookupError, match="in a DataLoader worker process"):
+    with pytest.raises(LookupError, match=r"in DataLoader worker process [01]\."):
         next(iter(loader))
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_late_failure_of_worker_init_fn_is_told_with_the_next_batch(
+    tmp_path: Path, on_error: str
+) -> None:
+    """Also where the other worker has fetched all there is: no run was left to fail with."""
+    go = tmp_path / "go"
+
+    def fail(worker: int) -> None:
+        while worker == 1 and not go.exists():
+            time.sleep(0.01)
+        if worker == 1:
+            raise LookupError("no licence")
+
+    loader = _loader(
+        Items("int", 16), num_workers=2, worker_init_fn=fail, on_error=on_error, timeout=60
+    )
+    iterator = iter(loader)  # of four batches, all under way
+    next(iterator)
+    while len(iterator._assembler._ready) < 3:  # by worker 0 alone
+        iterator._assembler.ready(10_000_000)
+        iterator._assembler._receive(10_000_000)
+    go.touch()
+    assert iterator._channel.ready(30_000_000_000) == 1
+    with pytest.raises(LookupError, match=r"in DataLoader worker process 1\.(.|\n)*no licence"):
+        next(iterator)
 
 
 @pytest.mark.parametrize("kind", ["kill", "segfault"])

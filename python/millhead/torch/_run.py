@@ -56,6 +56,8 @@ class SampleWorker(BatchWorker):
     def run(self) -> None:
         """Take runs until there are no more."""
         failed_start = self.start()
+        if failed_start is not None:  # others may have taken all there is: the consumer must know
+            self.station.part(_general.dumps(self.fatal(failed_start, first=-1)))
         while (run := self.station.claim()) is not None:
             self.numbers, self.first, self.total, self.position, self.key = run
             try:
@@ -107,13 +109,15 @@ class SampleWorker(BatchWorker):
     def send_error(self, wrapper: ExceptionWrapper) -> None:
         """The batch ends with this exception, unless one comes before it."""
         offset = self.station.offset() if self.stage == "sample" else self.first
-        part = Part(offset, 0, 0, error=self.survivor(wrapper), fatal=True)
-        self.station.part(_general.dumps(part))
+        self.station.part(_general.dumps(self.fatal(wrapper, offset)))
         self.station.finish(True)
 
+    def fatal(self, wrapper: ExceptionWrapper, first: int) -> Part:
+        return Part(first, 0, 0, error=self.survivor(wrapper), fatal=True)
+
     def where(self) -> str:
-        """Not which worker: the message should not depend on who took the sample."""
-        return "in a DataLoader worker process"
+        """Not which worker, once it takes samples: the message should not depend on who took one."""
+        return "in a DataLoader worker process" if self.stage else super().where()
 
     def place(self) -> str:
         """Where in the batch an exception arose, for its message."""

@@ -188,6 +188,7 @@ class Assembler:
         self._learn = learn
         self._open: dict[int, Batch] = {}
         self._ready: deque[int] = deque()  # positions, as they became whole
+        self._failed_starts: list[Part] = []  # for the next batch to tell
         self._penalty = self._without_slot = 0
         self.faults = (0, 0, "")  # skipped, replaced, the first in words
 
@@ -228,7 +229,10 @@ class Assembler:
                 return None
         self._ready.remove(position)
         self._meter.end_wait()
-        return self._assemble(position, self._open.pop(position))
+        batch = self._open.pop(position)
+        batch.parts += self._failed_starts
+        self._failed_starts.clear()
+        return self._assemble(position, batch)
 
     def _drain(self) -> None:
         while self._receive(0):
@@ -241,10 +245,12 @@ class Assembler:
         if received is None:
             return False
         position, kind, said = received
-        batch = self._open[position]
         if kind == _core.PART:
-            batch.parts.append(_general.loads(said))
+            parts = self._failed_starts if position is None else self._open[position].parts
+            parts.append(_general.loads(said))
             return True
+        assert position is not None
+        batch = self._open[position]
         batch.marks = said
         if batch.fatal() is None and batch.is_torn():
             self._fetch_again(position, batch)
