@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from compare import describe
+from millhead import Advice
 from millhead.torch import DataLoader, DistributedSampler, StatefulDataLoader
 from millhead.torch._moment import Moment
 from resumed import (
@@ -277,6 +278,9 @@ def _state() -> dict[str, Any]:
         ({"_sampler_iter_yielded": 10**30}, "damaged"),
         ({"base_seed": 10**30}, "damaged"),
         ({"base_seed": -1}, "damaged"),
+        ({"_iterator_finished": "no"}, "damaged"),
+        ({"at_end": None}, "damaged"),
+        ({"length": None}, "of a dataset without a length, this one has 37"),
     ],
 )
 def test_a_wrong_state_is_refused_in_one_line(change: dict[str, Any], message: str) -> None:
@@ -295,7 +299,7 @@ def test_what_is_no_state_is_refused(state: Any) -> None:
 
 
 def test_a_state_without_a_key_is_damaged() -> None:
-    for key in _state().keys() - {"cut", "sampler_ended", "samples"}:
+    for key in _state().keys() - {"cut", "sampler_ended", "samples", "batch_size"}:
         state = _state()
         del state[key]
         with pytest.raises(ValueError, match="millhead: cannot resume"):
@@ -304,7 +308,7 @@ def test_a_state_without_a_key_is_damaged() -> None:
 
 def test_a_state_from_before_some_keys_were_added_is_read() -> None:
     state = _state()
-    del state["cut"], state["sampler_ended"], state["samples"]
+    del state["cut"], state["sampler_ended"], state["samples"], state["batch_size"]
     for entry in state["worker_states"]:
         del entry["cut"], entry["began"]
     loader = make_loader("shuffle", 0)
@@ -383,6 +387,24 @@ def test_a_state_before_the_first_draw_goes_on_to_the_same_later_epochs_in_worke
     resumed.load_state_dict(state)
     moment.put_back()
     assert [describe(list(resumed)) for _ in range(2)] == expected
+
+
+def test_another_batch_size_is_told_where_batches_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("millhead.torch._stats._advised", set())
+    state = _state()
+    make_loader("shuffle", 0).load_state_dict(state)  # the same one: not a word
+    finished = DataLoader(Numbers(), batch_size=4, shuffle=True)
+    list(finished)
+    DataLoader(Numbers(), batch_size=5).load_state_dict(finished.state_dict())
+    hooked = DataLoader(Numbers(), batch_size=4, sampler=DistributedSampler(Numbers(), 1, 0))
+    next(iter(hooked))
+    other = DataLoader(Numbers(), batch_size=5, sampler=DistributedSampler(Numbers(), 1, 0))
+    other.load_state_dict(hooked.state_dict())
+    assert sum(len(batch) for batch in other) == LENGTH - 4
+    with pytest.warns(Advice, match=r"batch_size=4, this loader has 5: 2 batches of 5 are skipped"):
+        DataLoader(Numbers(), batch_size=5, shuffle=True).load_state_dict(state)
 
 
 def test_keys_of_others_and_an_empty_state_are_no_trouble() -> None:

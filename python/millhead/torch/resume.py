@@ -24,6 +24,7 @@ from torch.utils.data import BatchSampler, IterableDataset
 from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from millhead.torch._moment import Moment
+from millhead.torch._stats import advise
 from millhead.torch.fetch import length
 
 VERSION = 1
@@ -287,6 +288,7 @@ def unbegun(loader: Any, keeper: Any) -> dict[str, Any]:
         **_UNBEGUN,
         "worker_states": [caller.to_dict(iterable=False)] if alone else [],
         "length": _length(loader.dataset),
+        "batch_size": loader.batch_size,
         "workers": loader.num_workers,
         "persists": False,
         "generators": now.to_text(),
@@ -306,10 +308,11 @@ def read(state: Any, loader: Any) -> Position:
     _require(
         version == VERSION, f"the state has version {version!r}, this millhead reads {VERSION}"
     )
-    samples = _length(loader.dataset)
+    before, now = state.get("length"), _length(loader.dataset)
     _require(
-        state.get("length") == samples,
-        f"the state is of a dataset of {state.get('length')} samples, this one has {samples}",
+        before == now,
+        f"the state is of a dataset {'without a length' if before is None else f'of {before} samples'}"
+        f", this one has {'none' if now is None else now}",
     )
     try:
         position = _parse(state)
@@ -325,7 +328,23 @@ def read(state: Any, loader: Any) -> Position:
         position.yielded += position.since
         position.sampler_behind = position.since
         position.restores, position.next_worker, position.since = [], 0, 0
+    _compare_batch_sizes(position, state.get("batch_size"), loader)
     return position
+
+
+def _compare_batch_sizes(position: Position, before: Any, loader: Any) -> None:
+    now = loader.batch_size
+    counts_batches = position.sampler is None and not isinstance(loader.dataset, IterableDataset)
+    if None in (before, now) or before == now or not counts_batches:
+        return  # the same, or hooks tell where to go on
+    if position.consumed and not position.finished:
+        advise(
+            "other-batch-size",
+            f"the state was saved with batch_size={before}, this loader has {now}: "
+            f"{position.consumed} batches of {now} are skipped, which are other samples than were "
+            "consumed; resume with the same batch size, or use millhead.torch.DistributedSampler, "
+            "whose position is one of samples",
+        )
 
 
 def _length(thing: Any) -> int | None:
@@ -357,6 +376,12 @@ def _count(value: Any) -> int:
     return value
 
 
+def _flag(value: Any) -> bool:
+    if not isinstance(value, int) or value not in (0, 1):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return bool(value)
+
+
 def _parse(state: dict[str, Any]) -> Position:
     first = state["first_generators"]
     for number in (*state["ended"], state["next_worker"]):
@@ -371,11 +396,11 @@ def _parse(state: dict[str, Any]) -> Position:
         yielded=_count(state["_num_yielded"]),
         since=_count(state["_steps_since_snapshot"]),
         base_seed=None if state["base_seed"] is None else _count(state["base_seed"]),
-        again=bool(state["again"]),
-        finished=bool(state["_iterator_finished"] or state["at_end"]),
-        cut=bool(state.get("cut", False)),
-        at_end=bool(state["at_end"]),
-        persists=bool(state["persists"]),
+        again=_flag(state["again"]),
+        finished=_flag(state["_iterator_finished"]) or _flag(state["at_end"]),
+        cut=_flag(state.get("cut", False)),
+        at_end=_flag(state["at_end"]),
+        persists=_flag(state["persists"]),
         workers=_count(state["workers"]),
         next_worker=_count(state["next_worker"]),
         ahead=[_count(entry) for entry in state["ahead"]],
@@ -383,7 +408,7 @@ def _parse(state: dict[str, Any]) -> Position:
         moment=Moment.from_text(state["generators"]),
         first_moment=None if first is None else Moment.from_text(first),
         sampler=state["_index_sampler_state"],
-        sampler_ended=bool(state.get("sampler_ended", False)),
+        sampler_ended=_flag(state.get("sampler_ended", False)),
         samples=_count(state.get("samples", 0)),
         restores=restores,
     )
@@ -399,8 +424,8 @@ def _read_restore(entry: Any) -> Restore:
         iterator=entry["iterator"],
         generators=generators,
         began=began,
-        renew=bool(entry["renew"]),
-        cut=bool(entry.get("cut", False)),
+        renew=_flag(entry["renew"]),
+        cut=_flag(entry.get("cut", False)),
         skip=_count(entry["skip"]),
     )
 
@@ -820,6 +845,7 @@ class Progress:
             "sampler_ended": mark.sampler_ended,
             "samples": mark.samples,
             "length": _length(loader.dataset),
+            "batch_size": loader.batch_size,
             "base_seed": self.base_seed,
             "workers": loader.num_workers,
             "next_worker": mark.next_worker,
