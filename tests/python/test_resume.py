@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import subprocess
@@ -29,6 +30,7 @@ from resumed import (
     own_generator,
     take,
 )
+from torch.utils.data import BatchSampler, RandomSampler
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -412,6 +414,33 @@ def test_keys_of_others_and_an_empty_state_are_no_trouble() -> None:
     loader.load_state_dict({**_state(), "of somebody else": 1})
     loader.load_state_dict({})
     assert len(list(loader)) == len(loader) - 2
+
+
+class EverySecond:
+    """A rank's part of a batch sampler, as frameworks wrap it."""
+
+    def __init__(self, batch_sampler: Any) -> None:
+        self.batch_sampler = batch_sampler
+
+    def __iter__(self) -> Any:
+        return itertools.islice(self.batch_sampler, 0, None, 2)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_generator_of_a_sampler_within_another_is_put_back(workers: int) -> None:
+    def build(seed: int) -> Any:
+        generator = torch.Generator().manual_seed(seed)
+        batches = BatchSampler(RandomSampler(Numbers(), generator=generator), 3, False)
+        return DataLoader(Numbers(), batch_sampler=EverySecond(batches), num_workers=workers)
+
+    loader = build(1)
+    iterator = iter(loader)
+    take(iterator, 2)
+    state = loader.state_dict()
+    expected = [describe(list(iterator)), describe(list(loader))]
+    resumed = build(2)
+    resumed.load_state_dict(state)
+    assert [describe(list(resumed)) for _ in range(2)] == expected
 
 
 def test_a_sampler_that_ends_early_is_named() -> None:

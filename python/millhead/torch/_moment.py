@@ -23,18 +23,27 @@ except ImportError:
 _RANDOM = struct.Struct("<625I?d")  # Mersenne Twister and its place, then a spare normal value
 _NUMPY = struct.Struct("<i?d")  # what follows the 624 words
 
+#: Further in than so many samplers nobody looks: some make up whatever attribute they are asked for.
+MOST_SAMPLERS = 16
+
+
+def _samplers(loader: Any) -> list[tuple[str, Any]]:
+    """A loader's samplers and those within them: frameworks wrap the user's, some more than once."""
+    found = [("sampler", loader.sampler), ("batch_sampler", loader.batch_sampler)]
+    for name, place in found:  # grows meanwhile
+        for attribute in ("sampler", "batch_sampler"):
+            within = getattr(place, attribute, None)
+            if within is not None and not any(within is known for _, known in found):
+                found.append((f"{name}.{attribute}", within))
+        if len(found) >= MOST_SAMPLERS:
+            break
+    return found
+
 
 def own_generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:
     """The generators a loader and its samplers were given, each once, by where they are found."""
-    batch_sampler = loader.batch_sampler
-    places = {
-        "loader": loader,
-        "sampler": loader.sampler,
-        "batch_sampler": batch_sampler,
-        "batch_sampler.sampler": getattr(batch_sampler, "sampler", None),
-    }
     seen: set[int] = set()
-    for name, place in places.items():
+    for name, place in (("loader", loader), *_samplers(loader)):
         generator = getattr(place, "generator", None)
         if isinstance(generator, torch.Generator) and id(generator) not in seen:
             seen.add(id(generator))
