@@ -23,6 +23,8 @@ static const char boot[] =
     "'\n"
     "          'to the Python that has it' % (error, sys.executable), file=sys.stderr)\n"
     "    sys.exit(2)\n"
+    "except KeyboardInterrupt:\n"
+    "    sys.exit(130)\n"
     "sys.exit(main())\n";
 
 /* The interpreter in the directory of this program, as in a virtual environment; NULL: none. */

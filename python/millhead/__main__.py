@@ -24,7 +24,12 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    code: int = importlib.import_module(VERBS[verb]).main(arguments)
+    try:
+        module = importlib.import_module(VERBS[verb])
+    except KeyboardInterrupt:
+        print(f"millhead: interrupted ({verb}): nothing was done yet", file=sys.stderr)
+        return 130
+    code: int = module.main(arguments)
     return code
 
 

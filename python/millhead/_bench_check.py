@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from millhead import _bench_target
-from millhead._bench_child import make_loader, one_line, step_of
+from millhead._bench_child import end_with, make_loader, one_line, step_of
 from millhead._bench_configs import Config, Wrong
 from millhead._environment import environment
 
@@ -31,6 +31,7 @@ def look(
         "target": target,
         "train_step": train_step,
         "configs": [[config.given, config.loader] for config in configs],
+        "parent": os.getpid(),
     }
     try:
         done = subprocess.run(
@@ -78,6 +79,7 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Answer the question."""
     question = json.load(sys.stdin)
+    end_with(question["parent"])
     out = os.dup(1)
     os.dup2(2, 1)  # what modules print when they are imported is no answer
     try:

@@ -295,7 +295,7 @@ def one_line(error: BaseException) -> str:
     return f"{told[0]} (sample {samples[0]})" if samples else told[0]
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """A benchmark that is killed takes its run along."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if parent and os.getppid() != parent:
@@ -305,7 +305,7 @@ def _end_with(parent: int) -> None:
 def main(path: str) -> int:
     """Run the job and write its result; the exit code says whether it was done."""
     job = Job(**json.loads(Path(path).read_text()))
-    _end_with(job.parent)
+    end_with(job.parent)
     try:
         result = {"status": "done", **measure(job)}
     except Wrong as wrong:

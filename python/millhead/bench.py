@@ -73,6 +73,7 @@ def main(arguments: list[str]) -> int:
         say(str(wrong))
         return EXIT_USAGE
     except KeyboardInterrupt:
+        say("interrupted (bench): nothing was measured yet")
         return EXIT_INTERRUPTED
 
 

@@ -540,6 +540,40 @@ def test_an_interrupt_shows_what_is_done(
     assert [path.name for path in (here / "out").glob(".*")] == []
 
 
+@pytest.fixture
+def slow_import(here: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A benchmark whose module is being imported, and the process that does."""
+    text = "import os, time\nopen('pid', 'x').write(f'{os.getpid()}\\n')\ntime.sleep(60)\n"
+    (here / "mine.py").write_text(text)
+    process = _start(here, [OURS_0], "mine:dataset", *SHORT, "-o", "out")
+    pid = here / "pid"
+    assert procs.wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"), seconds=60)
+    yield process, int(pid.read_text())
+    process.kill()
+    process.communicate(timeout=20)
+
+
+def test_an_interrupt_before_anything_ran_says_so(
+    here: Path, slow_import: tuple[subprocess.Popen[str], int]
+) -> None:
+    process, importing = slow_import
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    said = "millhead: interrupted (bench): nothing was measured yet\n"
+    assert (process.returncode, out, err) == (130, "", said)
+    assert not procs.is_running(importing)
+    assert not (here / "out").exists()
+
+
+def test_a_killed_benchmark_takes_along_what_imports(
+    slow_import: tuple[subprocess.Popen[str], int],
+) -> None:
+    process, importing = slow_import
+    process.kill()
+    process.wait()
+    assert procs.wait_until(lambda: not procs.is_running(importing))
+
+
 def test_time_is_bounded(here: Path) -> None:
     arguments = ("--train-step", "60", "--time-limit", "8s", "--repeats", "1", "-o", "out")
     done = _bench(here, [OURS_0, OURS_2], "mine:dataset", *arguments)
