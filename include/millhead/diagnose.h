@@ -147,6 +147,7 @@ typedef struct mh_facts {
     char kind[16];  /* "torch", "millhead", "iterable", "earthmover" */
 
     uint64_t batch_bytes; /* of the largest batch that was looked at; 0: not known */
+    uint64_t batch_texts; /* bytes of its strings, which a worker pickles; 0: none, or not known */
     uint64_t setup_ns;    /* making iterators, over all epochs, or the log's set-up */
     uint64_t epochs;
     uint64_t run_ns;                /* first event to last */

@@ -73,8 +73,8 @@ static PyObject *steps_got(PyObject *object, PyObject *arguments)
     long long samples;
     int worker;
     long long nth;
-    long long bytes;
-    if (!PyArg_ParseTuple(arguments, "LiLL:got", &samples, &worker, &nth, &bytes))
+    long long bytes, texts;
+    if (!PyArg_ParseTuple(arguments, "LiLLL:got", &samples, &worker, &nth, &bytes, &texts))
         return NULL;
     mh_reading now = mh_clock_read(&self->clock);
     self->batch++;
@@ -90,6 +90,8 @@ static PyObject *steps_got(PyObject *object, PyObject *arguments)
     }
     if (bytes >= 0)
         mh_lines_put(&self->lines, "bytes", bytes);
+    if (texts >= 0)
+        mh_lines_put(&self->lines, "texts", texts);
     mh_lines_end(&self->lines);
     self->at = now;
     return mh_lines_take_due(&self->lines, now.now);
@@ -165,7 +167,8 @@ static PyMethodDef steps_methods[] = {
      "that "
      "were training, or -1."},
     {"got", steps_got, METH_VARARGS,
-     "got(samples, worker, nth, bytes): the batch is there; -1: not known. Lines that are to be "
+     "got(samples, worker, nth, bytes, texts): the batch is there; -1: not known. Lines that are "
+     "to be "
      "written now, or None."},
     {"rest", steps_rest, METH_NOARGS, "Lines that are left."},
     {"totals", steps_totals, METH_NOARGS, "Sums, and quantiles of all waits but the first."},

@@ -215,10 +215,10 @@ class Epoch:
             watch.train_ns = max(watch.train_ns, watch.hooks.take())
         self._steps.ask(watch.train_ns)
 
-    def got(self, samples: int, worker: int, nth: int, size: int = -1) -> None:
+    def got(self, samples: int, worker: int, nth: int, size: int = -1, texts: int = -1) -> None:
         """The batch is there; ``samples`` -1: nobody knows how many; nor its bytes."""
         watch = self.watch
-        if lines := self._steps.got(samples, worker, nth, size):
+        if lines := self._steps.got(samples, worker, nth, size, texts):
             watch.log.write(lines)
             if usage := watch.recording.usage.lines():
                 watch.log.write(usage)

@@ -59,7 +59,7 @@ static mh_loader_seen *loader_of(mh_batches *batches, uint32_t loader)
         return NULL;
     batches->loaders = items;
     mh_loader_seen *seen = &batches->loaders[batches->loader_count++];
-    *seen = (mh_loader_seen){loader, -1, -1, -1, -1, -1, -1, -1, "", "", 0, 0, 0, 0, 0, 0};
+    *seen = (mh_loader_seen){loader, -1, -1, -1, -1, -1, -1, -1, "", "", 0, 0, 0, 0, 0, 0, 0};
     return seen;
 }
 
@@ -147,6 +147,8 @@ static int wait_event(mh_batches *batches, const mh_log_event *event)
     seen->total_ns += record->cost.wait;
     if (mh_log_or(event->bytes, 0) > seen->batch_bytes)
         seen->batch_bytes = (uint64_t)event->bytes;
+    if (mh_log_or(event->texts, 0) > seen->batch_texts)
+        seen->batch_texts = (uint64_t)event->texts;
     batches->seen = 1;
     return 1;
 }
@@ -364,6 +366,7 @@ static void settings_facts(const mh_loader_seen *seen, mh_facts *facts)
     facts->cpus = seen->cpus;
     facts->setup_ns = seen->setup_ns;
     facts->batch_bytes = seen->batch_bytes;
+    facts->batch_texts = seen->batch_texts;
     memcpy(facts->start, seen->start, sizeof facts->start);
     memcpy(facts->kind, seen->kind, sizeof facts->kind);
 }

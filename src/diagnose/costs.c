@@ -14,6 +14,9 @@
 /* What a byte from storage costs on a CPU: a page found, filled by the device and copied out, at
  * some 2.5 GB/s. Reading less saves it, so it is the disk's and not the decoder's. */
 #define READ_CPU_NS_PER_BYTE 0.4
+/* What a byte of text costs on its way from a worker, on each side: pickled and written, read and
+ * unpickled; tensors travel in shared memory. */
+#define PICKLE_NS_PER_BYTE 1.0
 /* The consumer's process using this many times its own thread's CPU time trains on more threads. */
 #define HELPED 1.2
 
@@ -118,8 +121,10 @@ void mh_costing_init(mh_costing *costing, const mh_facts *facts)
         .main_known = main_is_known(facts),
         .mean_wait = count > 0 ? sum / count : 0,
     };
-    if (costing->inline_fetch)
+    if (costing->inline_fetch) {
+        costing->pickling = mh_ns(facts->batch_texts) * PICKLE_NS_PER_BYTE;
         find_waking(costing, facts);
+    }
 }
 
 /* Where the consumer makes the batches, what is left of its wait is the loader's own: it asks the
@@ -162,6 +167,9 @@ static void cost_making(mh_costs *out, const mh_costing *costing, const mh_batch
         return;
     }
     double making = batch->first ? smaller(wait, costing->mean_wait) : wait;
+    out->drawing = costing->inline_fetch ? 0 : smaller(mh_ns(batch->order), making);
+    out->transfer = out->drawing;
+    making -= out->drawing;
     if (costing->inline_fetch)
         split(making, mh_ns(batch->wait_cpu), mh_ns(batch->wait_delay), &out->fetch_cpu,
               &out->fetch_delay, &out->fetch_blocked);

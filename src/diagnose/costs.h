@@ -31,6 +31,7 @@ typedef struct mh_costing {
     int main_known;           /* the consumer's own work can be told from training */
     double mean_wait;         /* of all but first batches */
     double waking[MH_PHASES]; /* share of a phase's delay that comes from waking up, 0..1 */
+    double pickling;          /* of a batch, on each side, were it to come from a worker */
 } mh_costing;
 
 /* A duration as a number that sums of millions stay finite with; 0 where not measured. */

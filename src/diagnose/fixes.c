@@ -191,6 +191,28 @@ static void advise_workers(mh_inquiry *inquiry, const fix_try *found)
                now, why, out->predicted_gain);
 }
 
+/* Without workers, and none advised: where they would be but for the text they had to pickle, that
+ * is what there is to say. */
+static mh_status explain_text(mh_inquiry *inquiry, int most_workers, mh_error *err)
+{
+    mh_verdict *out = inquiry->out;
+    mh_inquiry other = *inquiry;
+    fix_try workers;
+    other.window.batch_texts = 0;
+    MH_TRY(best_workers(&other, most_workers, &workers, err));
+    if (mh_gain(inquiry->base_ns, workers.ns) < MH_GAIN_MATTERS)
+        return MH_OK;
+    mh_evidence(out,
+                "workers would have to pickle the %.4g MB of text in a batch, which takes %.4g ms "
+                "on either side",
+                (double)inquiry->facts->batch_texts / 1e6, inquiry->costing.pickling / 1e6);
+    mh_say_fix(out,
+               "make a sample cheaper, or give tensors or arrays in place of long strings, which "
+               "workers hand over without pickling; at half the cost the run is %.2f times as fast",
+               out->predicted_gain);
+    return MH_OK;
+}
+
 /* More workers, or cheaper work: whichever wins clearly more, workers where it is close. The first
  * worker is worth it whenever it wins anything: without one nothing overlaps. */
 static mh_status fix_making(mh_inquiry *inquiry, int most_workers, mh_error *err)
@@ -203,11 +225,12 @@ static mh_status fix_making(mh_inquiry *inquiry, int most_workers, mh_error *err
     double saved_half = inquiry->base_ns - half, saved_workers = inquiry->base_ns - workers.ns;
     int first_ones =
         inquiry->base.workers == 0 && mh_gain(inquiry->base_ns, workers.ns) >= MH_GAIN_MATTERS;
-    if (first_ones || (saved_workers > 0 && saved_workers >= HALF * saved_half))
+    if (first_ones || (saved_workers > 0 && saved_workers >= HALF * saved_half)) {
         advise_workers(inquiry, &workers);
-    else
-        advise_half(inquiry, half);
-    return MH_OK;
+        return MH_OK;
+    }
+    advise_half(inquiry, half);
+    return inquiry->costing.pickling > 0 ? explain_text(inquiry, most_workers, err) : MH_OK;
 }
 
 static mh_status fix_half(mh_inquiry *inquiry, mh_error *err)

@@ -135,6 +135,10 @@ static void costs_at(const replay_sim *sim, size_t batch, mh_costs *out)
     out->passing *= options->transfer;
     out->main_cpu *= options->step_main;
     out->main_blocked *= options->step_main;
+    if (sim->workers > 0) { /* 0 where they were measured */
+        out->collate_cpu += sim->costing.pickling;
+        out->transfer += sim->costing.pickling;
+    }
 }
 
 static double making_cpu(const mh_costs *costs)

@@ -94,6 +94,7 @@ typedef struct mh_loader_seen {
     uint64_t setup_ns, first_setup_ns;
     uint64_t total_ns;    /* waits and steps */
     uint64_t batch_bytes; /* of the largest that was told */
+    uint64_t batch_texts; /* the same */
     int set_up, waited;
 } mh_loader_seen;
 

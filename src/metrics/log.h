@@ -65,6 +65,7 @@ typedef enum mh_log_kind {
     X(nth)                                                                                         \
     X(samples)                                                                                     \
     X(bytes)                                                                                       \
+    X(texts)                                                                                       \
     X(train)                                                                                       \
     X(batches)                                                                                     \
     X(complete)                                                                                    \

@@ -359,6 +359,79 @@ def test_a_slow_sampler_is_found(loader_class: Any, workers: int, tmp_path: Path
     assert all(event["ns"] >= 4 * 5_000_000 for event in orders[:50])
 
 
+def test_a_slow_sampler_is_found_where_workers_share_batches(tmp_path: Path) -> None:
+    loader = millhead.torch.DataLoader(
+        range(240), 4, sampler=SlowOrder(), num_workers=2, dispatch="sample"
+    )
+    watched = millhead.watch(loader, run=tmp_path)
+    for _ in watched:
+        time.sleep(0.005)
+    assert len(_events(tmp_path, "order")) >= 50
+    verdict = watched.verdict()
+    assert (verdict["cause"], verdict["fix_settings"]) == ("main-bound", {})
+    assert "sampler" in verdict["fix"]
+
+
+class Stepping(torch.utils.data.Dataset[int]):
+    """One whose state workers bring along."""
+
+    def __len__(self) -> int:
+        return 240
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def state_dict(self) -> dict[str, int]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        assert state == {}
+
+
+def test_a_slow_sampler_is_found_in_an_epoch_that_was_resumed(tmp_path: Path) -> None:
+    def loader() -> Any:
+        return millhead.torch.DataLoader(
+            Stepping(), 4, sampler=SlowOrder(), num_workers=2, snapshot_every_n_steps=4
+        )
+
+    first = loader()
+    batches = iter(first)
+    for _ in range(6):
+        next(batches)
+    state = first.state_dict()
+    del batches
+    second = loader()
+    second.load_state_dict(state)
+    watched = millhead.watch(second, run=tmp_path)
+    for _ in watched:
+        time.sleep(0.005)
+    assert len(_events(tmp_path, "order")) >= 40
+    assert "sampler" in watched.verdict()["fix"]
+
+
+class Texts(torch.utils.data.Dataset[str]):
+    """Long texts that cost nothing to make."""
+
+    def __len__(self) -> int:
+        return 320
+
+    def __getitem__(self, index: int) -> str:
+        return chr(97 + index % 26) * 500_000
+
+
+@pytest.mark.parametrize("loader_class", LOADERS, ids=["torch", "millhead"])
+def test_no_workers_are_advised_where_pickling_costs_more(
+    loader_class: Any, tmp_path: Path
+) -> None:
+    watched = millhead.watch(loader_class(Texts(), batch_size=8), run=tmp_path)
+    for _ in watched:
+        time.sleep(0.0005)
+    (first, *_) = _events(tmp_path, "wait")
+    assert first["texts"] == 8 * 500_000
+    verdict = watched.verdict()
+    assert "workers" not in verdict["fix_settings"]
+
+
 def test_a_loop_in_another_thread_is_watched_without_the_probe(tmp_path: Path) -> None:
     import threading
 
@@ -472,16 +545,16 @@ def test_the_effective_batch_size_is_written_down(tmp_path: Path) -> None:
     assert (event["batch_size"], event["effective_batch_size"]) == (2, 12)
 
 
-def test_the_bytes_of_a_batch_are_those_of_its_tensors_and_arrays() -> None:
+def test_the_bytes_of_a_batch_are_told_by_what_they_are_in() -> None:
     tensor, array = torch.zeros(3, 4), numpy.zeros(5, dtype=numpy.int16)
-    assert bytes_in(tensor) == 48
-    assert bytes_in({"a": [tensor, "text"], "b": (array, None, {"c": tensor})}) == 48 + 10 + 48
-    assert bytes_in(torch.zeros(0)) == 0
-    assert bytes_in(["a", 7, None]) == -1
-    assert bytes_in([tensor] * 2000) == -1  # looked at no longer than that
+    assert bytes_in(tensor) == (48, -1)
+    assert bytes_in({"a": [tensor, "text"], "b": (array, b"to", {"c": tensor})}) == (106, 6)
+    assert bytes_in(torch.zeros(0)) == (0, -1)
+    assert bytes_in(["a", 7, None]) == (-1, 1)
+    assert bytes_in([tensor] * 2000) == (-1, -1)  # looked at no longer than that
     endless: list[Any] = [tensor]
     endless.append(endless)
-    assert bytes_in(endless) == -1
+    assert bytes_in(endless) == (-1, -1)
 
 
 def test_samples_in_turn_are_runs(tmp_path: Path) -> None:

@@ -602,6 +602,50 @@ static void a_slow_sampler_is_named(void **state)
     }
 }
 
+/* The same where what workers did is not known, as when they share batches. */
+static void a_slow_sampler_is_named_without_the_workers_times(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(200, 2, 4, 20 * MS);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < 200; at++) {
+        batches[at].fetch = MH_NOT_MEASURED;
+        batches[at].wait = 41 * MS;
+        batches[at].order = 40 * MS;
+    }
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_MAIN);
+    assert_non_null(strstr(verdict.fix, "sampler"));
+    assert_true(fabs(verdict.predicted_gain - 61.0 / 41) < 0.05);
+    free(batches);
+}
+
+/* What a worker makes of text it must pickle: where that takes longer than making it, nobody is
+ * told to have workers; nor told otherwise of the same bytes in tensors. */
+static void text_is_pickled_by_workers(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(200, 0, 4, 2 * MS);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < 200; at++) {
+        batches[at].fetch = batches[at].fetch_cpu = 4 * MS;
+        batches[at].wait = 4 * MS;
+    }
+    facts.batch_bytes = 16 << 20;
+    assert_int_not_equal(judged(&facts).fix_settings.workers, -1);
+    facts.batch_texts = 16 << 20;
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.fix_settings.workers, -1);
+    assert_true(says(&verdict, "pickle the 16.78 MB of text"));
+    assert_non_null(strstr(verdict.fix, "in place of long strings"));
+    for (size_t at = 0; at < 200; at++) /* so cheap that workers would not be advised anyhow */
+        batches[at].fetch = batches[at].fetch_cpu = batches[at].wait = MS / 5;
+    facts.batch_texts = 1000;
+    verdict = judged(&facts);
+    assert_null(strstr(verdict.fix, "strings"));
+    free(batches);
+}
+
 /* Nothing is said of workers where there are none. */
 static void a_slow_beginning_without_workers_has_its_own_advice(void **state)
 {
@@ -777,6 +821,8 @@ int main(void)
         cmocka_unit_test(helpers_of_a_worker_are_no_latency),
         cmocka_unit_test(helpers_of_the_loop_are_no_latency),
         cmocka_unit_test(a_slow_sampler_is_named),
+        cmocka_unit_test(a_slow_sampler_is_named_without_the_workers_times),
+        cmocka_unit_test(text_is_pickled_by_workers),
         cmocka_unit_test(a_slow_beginning_without_workers_has_its_own_advice),
         cmocka_unit_test(waiting_is_helped_by_workers_on_a_full_machine),
         cmocka_unit_test(one_slow_worker_is_told_of),

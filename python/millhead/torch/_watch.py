@@ -95,8 +95,8 @@ class Watched(_BaseDataLoaderIter):
         count = self._watch_count
         self._watch_count = count + 1
         # Batches 0, 1, 2, 4, 8 and so on: what one takes is known soon, and costs nothing later.
-        size = -1 if count & (count - 1) else bytes_in(batch)
-        epoch.got(samples, worker, self._watch_delivered[worker], size)
+        size, texts = (-1, -1) if count & (count - 1) else bytes_in(batch)
+        epoch.got(samples, worker, self._watch_delivered[worker], size, texts)
         return batch
 
     def _reset(self, loader: AnyLoader, first_iter: bool = False) -> None:
@@ -193,7 +193,7 @@ def _adopt(iterator: _BaseDataLoaderIter, epoch: Epoch) -> None:
         resume = iterator._progress.resume
         counted = resume is None or resume.since == 0
         whole = not isinstance(iterator, SampleIter)
-        kind = WatchedMulti if whole and counted else Watched
+        kind = WatchedMulti if whole and counted else WatchedWorkers
     elif hasattr(iterator, "_process_data"):  # torch's or torchdata's
         kind = WatchedTorchMulti
     elif hasattr(iterator, "_dataset_fetcher"):
@@ -218,24 +218,27 @@ def samples_in(batch: Any) -> int:
     return -1
 
 
-#: Parts of a batch that are looked at for its bytes: a batch of texts has many and no bytes.
+#: Parts of a batch that are looked at for its bytes: a batch of short texts has many and few bytes.
 _MOST_PARTS = 1000
 
 
-def bytes_in(batch: Any) -> int:
-    """The bytes of a batch's tensors and arrays; -1 where there are none, or too many parts."""
-    total, parts = -1, [batch]
+def bytes_in(batch: Any) -> tuple[int, int]:
+    """The bytes of a batch's tensors and arrays, and of its texts, which a worker would pickle;
+    -1 where there are none, or too many parts."""
+    total, texts, parts = -1, -1, [batch]
     for _ in range(_MOST_PARTS):
         if not parts:
-            return total
+            return total, texts
         part = parts.pop()
         if isinstance(part, (Tensor, _Array)):
             total = max(total, 0) + int(part.nbytes)
+        elif isinstance(part, (str, bytes, bytearray)):
+            texts = max(texts, 0) + len(part)
         elif isinstance(part, Mapping):
             parts.extend(part.values())
         elif isinstance(part, (list, tuple)):
             parts.extend(part)
-    return -1
+    return -1, -1
 
 
 # --- making them ---

@@ -376,15 +376,14 @@ class SampleIter(MultiIter):
         full = len(self._pending) >= self._under_way
         if full or (self._limit is not None and under_way >= self._limit):
             return
-        try:
-            index = next(self._sampler_iter)
-        except StopIteration:
-            return
-        numbers = as_list(index)
-        progress.put(len(numbers))
-        number, sample = self._course.advance(len(numbers))
-        if number in progress.ahead:  # consumed before this epoch was resumed
-            return self._try_put_index()
+        number = None
+        while number is None or number in progress.ahead:  # consumed before this epoch was resumed
+            try:
+                numbers = as_list(next(self._sampler_iter))
+            except StopIteration:
+                return
+            progress.put(len(numbers))
+            number, sample = self._course.advance(len(numbers))
         try:
             self._assembler.post(self._position, Batch(numbers, number, sample, self._course.key))
         except BaseException:
