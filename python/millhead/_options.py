@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable
+
+#: What a shell gives for a command that SIGPIPE ended.
+EXIT_NOT_READ = 141
 
 
 def whole(least: int) -> Callable[[str], int]:
@@ -39,6 +43,20 @@ def duration(text: str) -> float:
     if not found or float(found[1]) == 0:
         raise argparse.ArgumentTypeError(f"'{text}' is no time like 90s, 10m or 1h")
     return float(found[1]) * units[found[2]]
+
+
+def show(text: str, end: str = "\n") -> None:
+    """Print a result. Where it cannot be written the command ends: in one line, or without a word
+    where whoever read it has enough, as in ``millhead bench --plan | head -1``."""
+    try:
+        print(text, end=end, flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is held back goes nowhere
+        if isinstance(error, BrokenPipeError):
+            sys.exit(EXIT_NOT_READ)
+        what = f"cannot write the result: {error.strerror}"
+        say(f"{what} (standard output): check where the output goes")
+        sys.exit(1)
 
 
 def say(text: str) -> None:

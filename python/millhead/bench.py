@@ -17,7 +17,7 @@ from millhead._bench_matrix import Matrix, Outcome, Settings, go_through, runs_o
 from millhead._bench_summary import baseline_of, describe, rows_of
 from millhead._bench_table import Progress, table, wants_colour
 from millhead._bench_target import DEFAULT
-from millhead._options import duration, say, train_step, whole
+from millhead._options import duration, say, show, train_step, whole
 
 HELP = """\
 usage: millhead bench [TARGET] [OPTIONS]
@@ -63,10 +63,10 @@ def main(arguments: list[str]) -> int:
     try:
         options = _parse(arguments)
         if options.help:
-            print(HELP, end="")
+            show(HELP, end="")
             return 0
         if options.plan:
-            print(_as_yaml(_configs(options, streams=True)), end="")
+            show(_as_yaml(_configs(options, streams=True)), end="")
             return 0
         return _bench(options)
     except Wrong as wrong:
@@ -251,12 +251,12 @@ def _show(
 ) -> int:
     directory, recommended = matrix.directory, report["recommended"]
     if options.json:
-        print(json.dumps(report))
+        show(json.dumps(report))
     else:
-        print(table(report, wants_colour()))
+        show(table(report, wants_colour()))
         if recommended:
-            print(f"\nrecommended: {recommended['name']}: {recommended['reason']}")
-        print(f"logs and bench.json: {directory}")
+            show(f"\nrecommended: {recommended['name']}: {recommended['reason']}")
+        show(f"logs and bench.json: {directory}")
     if interrupted:
         say(f"interrupted ({directory}): what is done is kept; -o {directory} goes on from there")
         return EXIT_INTERRUPTED

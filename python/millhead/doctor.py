@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from millhead._options import show
 from millhead._sampler import Sampler
 
 HELP = """\
@@ -65,7 +66,7 @@ def main(arguments: list[str]) -> int:
     try:
         request = _parse(arguments)
         if request.help:
-            print(HELP, end="")
+            show(HELP, end="")
             return OK
         with _run_directory(request.keep) as run:
             return _judge(request, run, _run(request, run))

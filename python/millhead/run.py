@@ -12,6 +12,8 @@ import os
 import sys
 from pathlib import Path
 
+from millhead._options import show
+
 HELP = """\
 usage: millhead run SCRIPT [ARGUMENTS...]
        millhead run -m MODULE [ARGUMENTS...]
@@ -42,7 +44,7 @@ def main(arguments: list[str]) -> int:
     """Become the program, or say in a line why not and return 2."""
     first = arguments[0] if arguments else ""
     if first in ("-h", "--help"):
-        print(HELP, end="")
+        show(HELP, end="")
         return 0
     wrong = _what_is_wrong(arguments)
     if wrong is not None:

@@ -15,7 +15,7 @@ from millhead import _bench_check, _bench_configs, _core, _tune_show
 from millhead._bench_configs import Config, Wrong
 from millhead._bench_matrix import OutOfTime
 from millhead._bench_table import wants_colour
-from millhead._options import duration, say, train_step, whole
+from millhead._options import duration, say, show, train_step, whole
 from millhead._tune_search import Failed, NothingFits, Search
 from millhead._tune_space import Limits, Setting
 from millhead._tune_trials import Trials
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
     try:
         options = _parse(arguments)
         if options.help:
-            print(HELP, end="")
+            show(HELP, end="")
             return 0
         return _tune(options)
     except Wrong as wrong:
@@ -178,7 +178,7 @@ def _search(search: Search, options: argparse.Namespace) -> tuple[int, str]:
         return EXIT_FAILED, ""
     except NothingFits as why:
         say(
-            f"nothing fits: even without workers it {why} of {search.limits.memory / 1e6:.0f} MB "
+            f"nothing fits: even without workers it {why} of {search.limits.memory / 1e6:.4g} MB "
             "(--memory): allow more, or give a smaller --batch-size"
         )
         return EXIT_USAGE, ""
@@ -201,15 +201,15 @@ def _show(options: argparse.Namespace, report: dict[str, Any], code: int) -> int
     if options.output is not None:
         _tune_show.write(options.output, _tune_show.as_file(report, options.output))
     if options.json:
-        print(json.dumps(report))
+        show(json.dumps(report))
     else:
-        print(_tune_show.table(report, wants_colour()))
-        print(f"\nstopped because: {report['stopped_because']}")
+        show(_tune_show.table(report, wants_colour()))
+        show(f"\nstopped because: {report['stopped_because']}")
         count = len(report["tried"])
-        print(f"{count} setting{'s' if count > 1 else ''} in {report['seconds']:.0f} s\n")
-        print(_tune_show.as_yaml(report), end="")
+        show(f"{count} setting{'s' if count > 1 else ''} in {report['seconds']:.0f} s\n")
+        show(_tune_show.as_yaml(report), end="")
         if options.output is not None:
-            print(f"\nwritten to {options.output}")
+            show(f"\nwritten to {options.output}")
     if code == EXIT_INTERRUPTED:
         say("interrupted (tune): the best so far is shown")
     sys.stdout.flush()

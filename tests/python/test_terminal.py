@@ -93,3 +93,32 @@ def test_an_export_says_how_far_it_is(long_run: Path) -> None:
     assert "\rexporting " in written
     assert " s left\033[K" in written
     assert written.rindex(CLEARED) < written.index("/dev/null: ")
+
+
+RESULTS = (["bench", "--plan"], ["bench", "--help"], ["tune", "--help"], ["run", "--help"])
+
+
+@pytest.mark.parametrize("arguments", RESULTS, ids=" ".join)
+def test_a_result_that_cannot_be_written_is_told_in_a_line(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "millhead: cannot write the result: No space left on device (standard output): check where "
+        "the output goes\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", RESULTS, ids=" ".join)
+def test_whoever_has_read_enough_hears_no_complaint(arguments: list[str]) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    try:
+        done = subprocess.run(
+            [COMMAND, *arguments], stdout=theirs, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(theirs)
+    assert (done.returncode, done.stderr) == (141, "")
