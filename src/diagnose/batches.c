@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "diagnose/costs.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -308,6 +309,21 @@ static size_t waits_keep(mh_records *waits, uint32_t loader)
     return kept;
 }
 
+/* A batch that several workers made, or one whose maker is not known, has its samples' share of all
+ * that they did. Of how it was taken over only the sampler's part is known. */
+static void add_share(const mh_work_sum *sum, mh_batch_cost *cost)
+{
+    double share = cost->samples / sum->samples;
+    cost->fetch = (uint64_t)(share * sum->fetch);
+    cost->fetch_cpu = sum->no_cpu ? MH_NOT_MEASURED : (uint64_t)(share * sum->fetch_cpu);
+    cost->fetch_delay = (uint64_t)(share * sum->fetch_delay);
+    cost->read_bytes = (uint64_t)(share * sum->read);
+    cost->collate = (uint64_t)(share * sum->collate);
+    cost->collate_cpu = (uint64_t)(share * sum->collate_cpu);
+    cost->collate_delay = (uint64_t)(share * sum->collate_delay);
+    cost->transfer = cost->order < cost->wait ? cost->order : cost->wait;
+}
+
 /* Adds what the worker tells of the batch. */
 static void add_work(const mh_batches *batches, wait_record *wait)
 {
@@ -331,6 +347,8 @@ static void add_work(const mh_batches *batches, wait_record *wait)
         cost->collate_delay = work->collate_delay;
         cost->transfer = had > from ? had - from : 0;
     }
+    if (!work && cost->worker < 0 && cost->samples && batches->sum.samples > 0)
+        add_share(&batches->sum, cost);
 }
 
 /* Makes the records an array of costs where they lie: a run of millions of batches is not kept
@@ -377,6 +395,19 @@ static void add_excess(void *argument, uint32_t work, uint64_t ns)
     ((work_record *)mh_records_at(&batches->works, work))->excess += ns;
 }
 
+static void add_to_sum(mh_work_sum *sum, const work_record *work)
+{
+    sum->samples += work->samples;
+    sum->fetch += mh_ns(work->fetch);
+    sum->fetch_cpu += mh_ns(work->fetch_cpu);
+    sum->fetch_delay += mh_ns(work->fetch_delay);
+    sum->read += mh_ns(work->read);
+    sum->collate += mh_ns(work->collate);
+    sum->collate_cpu += mh_ns(work->collate_cpu);
+    sum->collate_delay += mh_ns(work->collate_delay);
+    sum->no_cpu |= work->no_cpu;
+}
+
 /* Samples and probes of the loader's workers. */
 static mh_status works_facts(mh_batches *batches, uint32_t loader, mh_facts *facts, mh_error *err)
 {
@@ -388,6 +419,8 @@ static mh_status works_facts(mh_batches *batches, uint32_t loader, mh_facts *fac
             continue;
         all += work->samples;
         fetch_ns += work->fetch;
+        if (facts->workers > 0)
+            add_to_sum(&batches->sum, work);
         facts->probes += work->probes;
         facts->probes_native += work->native;
     }

@@ -98,10 +98,17 @@ typedef struct mh_loader_seen {
     int set_up, waited;
 } mh_loader_seen;
 
+/* What a loader's workers did, all of it. */
+typedef struct mh_work_sum {
+    double samples, fetch, fetch_cpu, fetch_delay, read, collate, collate_cpu, collate_delay;
+    int no_cpu;
+} mh_work_sum;
+
 typedef struct mh_batches {
     mh_records waits; /* wait_record of batches.c */
     mh_records works; /* work_record */
     mh_samples samples;
+    mh_work_sum sum; /* of the loader that was chosen */
     mh_loader_seen *loaders;
     size_t loader_count, loader_room;
     uint64_t first_t, last_t; /* of all events */

@@ -372,6 +372,27 @@ def test_a_slow_sampler_is_found_where_workers_share_batches(tmp_path: Path) -> 
     assert "sampler" in verdict["fix"]
 
 
+class Distant(torch.utils.data.Dataset[int]):
+    """Waits for every sample."""
+
+    def __len__(self) -> int:
+        return 200
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.01)
+        return index
+
+
+def test_the_cause_is_named_where_workers_share_batches(tmp_path: Path) -> None:
+    loader = millhead.torch.DataLoader(Distant(), 4, num_workers=2, dispatch="sample")
+    watched = millhead.watch(loader, run=tmp_path)
+    for _ in watched:
+        time.sleep(0.002)
+    verdict = watched.verdict()
+    assert verdict["cause"] == "latency-bound"
+    assert verdict["fix_settings"]["num_workers"] > 2
+
+
 class Stepping(torch.utils.data.Dataset[int]):
     """One whose state workers bring along."""
 
@@ -429,7 +450,7 @@ def test_no_workers_are_advised_where_pickling_costs_more(
     (first, *_) = _events(tmp_path, "wait")
     assert first["texts"] == 8 * 500_000
     verdict = watched.verdict()
-    assert "workers" not in verdict["fix_settings"]
+    assert "num_workers" not in verdict["fix_settings"]
 
 
 def test_a_loop_in_another_thread_is_watched_without_the_probe(tmp_path: Path) -> None:

@@ -130,6 +130,35 @@ static void test_batches(void **state)
     mh_run_close(run);
 }
 
+/* Workers that share batches: each has its samples' part of what they did. */
+static void test_a_shared_batch_has_its_share(void **state)
+{
+    static const char text[] = HEADER
+        "{\"event\":\"loader\",\"loader\":0,\"kind\":\"millhead\",\"workers\":2}\n"
+        "{\"event\":\"fetch\",\"ns\":3000,\"cpu\":600,\"delay\":300,\"loader\":0,\"worker\":0,"
+        "\"nth\":0,\"samples\":2,\"read\":90}\n"
+        "{\"event\":\"fetch\",\"ns\":6000,\"cpu\":1200,\"delay\":600,\"loader\":0,\"worker\":1,"
+        "\"nth\":0,\"samples\":7,\"read\":0}\n"
+        "{\"event\":\"collate\",\"ns\":900,\"cpu\":450,\"loader\":0,\"worker\":1,\"nth\":0}\n"
+        "{\"event\":\"order\",\"ns\":40,\"loader\":0,\"epoch\":0,\"batch\":1}\n"
+        "{\"event\":\"wait\",\"t\":1,\"ns\":9,\"loader\":0,\"batch\":0,\"worker\":-1,"
+        "\"samples\":6}\n"
+        "{\"event\":\"wait\",\"t\":99,\"ns\":90,\"loader\":0,\"batch\":1,\"worker\":-1,"
+        "\"samples\":3}\n";
+    mh_run *run = read_text(*state, "shared.jsonl", text);
+    const mh_batch_cost *batch = mh_run_facts(run)->batches;
+    assert_int_equal(mh_run_facts(run)->batch_count, 2);
+    assert_int_equal(batch[0].fetch, 6000);
+    assert_int_equal(batch[1].fetch, 3000);
+    assert_int_equal(batch[1].fetch_cpu, 600);
+    assert_int_equal(batch[1].fetch_delay, 300);
+    assert_int_equal(batch[1].read_bytes, 30);
+    assert_int_equal(batch[1].collate, 300);
+    assert_int_equal(batch[1].collate_cpu, 150);
+    assert_int_equal(batch[1].transfer, 40);
+    mh_run_close(run);
+}
+
 static void test_short_samples_count_for_the_median(void **state)
 {
     /* 100 samples of which two are long enough for events: the median is that of the others */
@@ -535,6 +564,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define WITH_TREE(test) cmocka_unit_test_setup_teardown(test, make_tree, remove_tree)
         WITH_TREE(test_batches),
+        WITH_TREE(test_a_shared_batch_has_its_share),
         WITH_TREE(test_short_samples_count_for_the_median),
         WITH_TREE(test_without_workers_the_loop_fetches),
         WITH_TREE(test_equal_numbers_are_other_batches),

@@ -409,6 +409,26 @@ static void handing_over_counts_when_it_is_much(void **state)
     free(planted_batches(&facts));
 }
 
+/* Who has millhead's loader is not told to take it. */
+static void collate_advice_knows_the_loader(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(200, 2, 2, 2 * MS);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < 200; at++) {
+        batches[at].collate = batches[at].collate_cpu = 20 * MS;
+        batches[at].wait = 8 * MS;
+    }
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_COLLATE);
+    assert_non_null(strstr(verdict.fix, "millhead's DataLoader"));
+    memcpy(facts.kind, "millhead", sizeof "millhead");
+    verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_COLLATE);
+    assert_null(strstr(verdict.fix, "millhead's DataLoader"));
+    free(batches);
+}
+
 /* Python code that keeps the interpreter delays the thread that passes batches on; what takes the
  * time is still the code. Passing on that itself sets the pace is another matter. */
 static void passing_on_is_blamed_only_when_it_sets_the_pace(void **state)
@@ -820,6 +840,7 @@ int main(void)
         cmocka_unit_test(work_of_the_process_is_seen_on_a_busy_machine),
         cmocka_unit_test(helpers_of_a_worker_are_no_latency),
         cmocka_unit_test(helpers_of_the_loop_are_no_latency),
+        cmocka_unit_test(collate_advice_knows_the_loader),
         cmocka_unit_test(a_slow_sampler_is_named),
         cmocka_unit_test(a_slow_sampler_is_named_without_the_workers_times),
         cmocka_unit_test(text_is_pickled_by_workers),
