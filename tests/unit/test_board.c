@@ -138,6 +138,21 @@ static void the_last_to_finish_knows_what_all_said(void **state)
     free(board);
 }
 
+static void more_leaves_than_there_can_be_are_none(void **state)
+{
+    (void)state;
+    static const mh_leaf leaves[MH_LEAVES_MAX + 1];
+    mh_leaf found[MH_LEAVES_MAX];
+    mh_board_run run;
+    uint32_t marks;
+    mh_board *board = new_board(1);
+    post(board, 0, 0, 2, false);
+    assert_true(mh_board_claim(board, 1, SLOW_NS, &run));
+    (void)mh_board_finish(board, &run, 0, leaves, COUNT(leaves), &marks); /* a damaged worker */
+    assert_int_equal(mh_board_leaves(board, 0, found), 0);
+    free(board);
+}
+
 /* --- many at once --- */
 
 enum { BATCHES = 400, ENTRIES = 4, SAMPLES = 37, THREADS = 4 };
@@ -257,6 +272,7 @@ int main(void)
         cmocka_unit_test(slow_samples_are_taken_one_by_one_and_fast_ones_together),
         cmocka_unit_test(the_oldest_batch_comes_first_wherever_it_is_posted),
         cmocka_unit_test(the_last_to_finish_knows_what_all_said),
+        cmocka_unit_test(more_leaves_than_there_can_be_are_none),
         cmocka_unit_test(every_sample_is_taken_once_and_every_batch_ends_once),
         cmocka_unit_test(a_post_reaches_a_worker_through_the_control_block),
     };

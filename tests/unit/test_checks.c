@@ -214,7 +214,10 @@ static void network_mounts_on_the_way_and_below_are_named(void **state)
                                  "2 1 0:2 / /home rw - nfs4 server:/home rw\n"
                                  "3 1 0:3 / /home/me/data\\040set rw - fuse.sshfs x rw\n"
                                  "4 1 0:4 / /home/me/local rw - xfs /dev/sdb rw\n"
-                                 "5 1 0:5 / /homes rw - cifs y rw\n";
+                                 "5 1 0:5 / /homes rw - cifs y rw\n"
+                                 "6 1 0:6 / /twice rw - nfs z rw\n"
+                                 "7 6 0:7 / /twice rw - xfs /dev/sdc rw\n"
+                                 "8 7 0:8 / /twice/odd\\040 rw - nfs z rw\n";
     char out[100], small[8];
     (void)state;
     assert_int_equal(mh_parse_network_mounts(mounts, strlen(mounts), "/home/me", out, sizeof out),
@@ -226,6 +229,9 @@ static void network_mounts_on_the_way_and_below_are_named(void **state)
     assert_int_equal(mh_parse_network_mounts(mounts, strlen(mounts), "/homes", small, sizeof small),
                      1);
     assert_string_equal(small, "cifs at");
+    /* what is mounted over another hides it */
+    assert_int_equal(mh_parse_network_mounts(mounts, strlen(mounts), "/twice", out, sizeof out), 1);
+    assert_string_equal(out, "nfs at /twice/odd ");
 }
 
 int main(void)

@@ -234,6 +234,7 @@ static void waiting_ends_with_its_time(void **state)
     uint64_t began = mh_clock_ns();
     assert_int_equal(mh_control_result_wait(consumer, 0, 20 * MS), 0);
     assert_int_equal(mh_control_result_wait(consumer, MH_ANY_WORKER, 20 * MS), 0);
+    assert_false(mh_control_consumer_waits(consumer)); /* any more, to an onlooker */
     assert_null(mh_control_task_wait(worker, 20 * MS));
     uint64_t spent = mh_clock_ns() - began;
     assert_true(spent >= 50 * MS && spent < PATIENCE_NS);

@@ -129,6 +129,18 @@ static void no_value_is_out_of_range(void **state)
     assert_int_equal(counted, histogram.count);
 }
 
+static void the_end_of_a_bucket_is_no_further_off_than_its_beginning(void **state)
+{
+    (void)state;
+    const uint64_t begin = UINT64_C(32) << 20, end = (UINT64_C(33) << 20) - 1;
+    memset(&histogram, 0, sizeof histogram);
+    mh_histogram_add(&histogram, begin);
+    mh_histogram_add(&histogram, UINT64_MAX);
+    uint64_t middle = mh_histogram_quantile(&histogram, 0.5);
+    assert_true(middle > begin && middle < end);
+    assert_true(middle - begin <= (UINT64_C(1) << 19) && end - middle <= (UINT64_C(1) << 19));
+}
+
 static void odd_fractions_are_clamped(void **state)
 {
     (void)state;
@@ -147,6 +159,7 @@ int main(void)
         cmocka_unit_test(an_empty_one_gives_nothing),
         cmocka_unit_test(small_values_are_exact),
         cmocka_unit_test(no_value_is_out_of_range),
+        cmocka_unit_test(the_end_of_a_bucket_is_no_further_off_than_its_beginning),
         cmocka_unit_test(odd_fractions_are_clamped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -383,6 +383,22 @@ static void test_writing_into_a_file(void **state)
     }
 }
 
+static void test_there_is_always_room_for_the_end_of_the_text(void **state)
+{
+    (void)state;
+    char text[65] = "";
+    for (size_t length = 0; length < sizeof text - 1; length++) {
+        mh_jsonout out;
+        mh_jsonout_init(&out, NULL);
+        mh_jsonout_string(&out, text);
+        assert_int_equal(mh_jsonout_finish(&out, NULL), MH_OK);
+        assert_int_equal(out.length, length + 2);
+        assert_true(out.length < out.room);
+        mh_jsonout_deinit(&out);
+        text[length] = 'a';
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -397,6 +413,7 @@ int main(void)
         cmocka_unit_test(test_skipping),
         cmocka_unit_test(test_writing),
         cmocka_unit_test_setup_teardown(test_writing_into_a_file, make_tree, remove_tree),
+        cmocka_unit_test(test_there_is_always_room_for_the_end_of_the_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

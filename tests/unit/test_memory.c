@@ -5,6 +5,7 @@
 #include "sys/memory.h"
 #include "unit.h"
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/resource.h>
 
 #define MB ((size_t)1 << 20)
@@ -52,6 +53,46 @@ static void growth_is_really_backed(void **state)
     assert_int_equal(fstat(memory.fd, &about), 0);
     assert_int_equal(about.st_size, 130 * MB);
     assert_int_equal((size_t)about.st_blocks * 512, 130 * MB);
+    mh_memory_close(&memory);
+}
+
+static void growing_leaves_signals_as_they_were(void **state)
+{
+    (void)state;
+    sigset_t one, before, after;
+    mh_memory memory = create(MB);
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, &one, &before), 0);
+    assert_int_equal(mh_memory_grow(&memory, MB, NULL), MH_OK);
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, &before, &after), 0);
+    for (int number = 1; number < SIGRTMIN; number++)
+        assert_int_equal(sigismember(&after, number), number == SIGUSR1);
+    mh_memory_close(&memory);
+}
+
+/* The limit on files' sizes ends the growth at its second step. */
+static void growth_that_fails_halfway_takes_nothing(void **state)
+{
+    (void)state;
+    struct rlimit usual, small;
+    struct stat about;
+    mh_error err;
+    mh_memory memory = create(256 * MB);
+    assert_int_equal(mh_memory_grow(&memory, MB, NULL), MH_OK);
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
+    small = (struct rlimit){.rlim_cur = 100 * MB, .rlim_max = usual.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    mh_status status = mh_memory_grow(&memory, 130 * MB, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    assert_int_equal(status, MH_ERR_IO);
+    assert_int_equal(err.sys_errno, EFBIG);
+    assert_int_equal(memory.size_bytes, MB);
+    assert_int_equal(fstat(memory.fd, &about), 0);
+    assert_int_equal(about.st_size, MB);
+    assert_int_equal((size_t)about.st_blocks * 512, MB);
+    assert_int_equal(mh_memory_grow(&memory, 130 * MB, NULL), MH_OK);
     mh_memory_close(&memory);
 }
 
@@ -110,6 +151,12 @@ static void the_size_can_be_read_again(void **state)
     assert_int_equal(mh_memory_grow(&memory, 3 * MB, NULL), MH_OK);
     mh_memory_refresh(&other);
     assert_int_equal(other.size_bytes, 3 * MB);
+    assert_true((fcntl(other.fd, F_GETFD) & FD_CLOEXEC) != 0);
+    mh_memory_close(&other);
+    /* never more than is mapped */
+    assert_int_equal(mh_memory_attach(&other, memory.fd, 2 * MB, NULL), MH_OK);
+    mh_memory_refresh(&other);
+    assert_int_equal(other.size_bytes, 2 * MB);
     mh_memory_close(&other);
     mh_memory_close(&memory);
 }
@@ -330,6 +377,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_grows_in_place),
         cmocka_unit_test(growth_is_really_backed),
+        cmocka_unit_test(growing_leaves_signals_as_they_were),
+        cmocka_unit_test(growth_that_fails_halfway_takes_nothing),
         cmocka_unit_test(another_process_attaches),
         cmocka_unit_test(the_size_can_be_read_again),
         cmocka_unit_test(attaching_nonsense_fails),

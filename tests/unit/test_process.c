@@ -81,9 +81,13 @@ static pid_t watching_worker(pid_t trainer, int ready)
     if (worker > 0)
         return worker;
     int fd;
-    if (mh_process_open(&fd, trainer, NULL) != MH_OK ||
-        mh_process_exit_with(fd, 42, NULL) != MH_OK || close(fd) != 0)
+    if (mh_process_open(&fd, trainer, NULL) != MH_OK)
         _exit(1);
+    int own = fcntl(fd, F_DUPFD, 3); /* the number that the watcher's will have */
+    if (close(own) != 0 || mh_process_exit_with(fd, 42, NULL) != MH_OK || close(fd) != 0)
+        _exit(1);
+    if (fcntl(own, F_GETFD) != FD_CLOEXEC) /* not for the programs that a worker runs */
+        _exit(3);
     if (write(ready, "x", 1) != 1)
         _exit(2);
     for (;;)
@@ -95,15 +99,17 @@ static void a_worker_ends_with_its_trainer(void **state)
     (void)state;
     int ready[2];
     char byte;
+    pid_t trainer = idle_child(); /* before the pipe, which it must not hold open */
     assert_int_equal(pipe(ready), 0);
-    pid_t trainer = idle_child();
     pid_t worker = watching_worker(trainer, ready[1]);
     assert_int_equal(close(ready[1]), 0); /* so that a worker that fails ends the read */
-    assert_int_equal(read(ready[0], &byte, 1), 1);
+    ssize_t said = read(ready[0], &byte, 1);
     usleep(20000);
-    assert_int_equal(waitpid(worker, NULL, WNOHANG), 0); /* still there while the trainer is */
+    pid_t gone = waitpid(worker, NULL, WNOHANG);
     assert_int_equal(kill(trainer, SIGKILL), 0);
     (void)child_code(trainer);
+    assert_int_equal(said, 1);
+    assert_int_equal(gone, 0); /* still there while the trainer was */
     assert_int_equal(child_code(worker), 42);
     (void)close(ready[0]);
 }

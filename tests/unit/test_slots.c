@@ -240,6 +240,14 @@ static void a_refused_larger_size_leaves_the_small_slots(void **state)
     assert_int_equal(stats_of(pool).slots, 3);
     assert_non_null(mh_pool_grant(pool));
     mh_pool_unref(pool);
+    pool = open_pool(8 * PAGE); /* what extra slots take is not to be had for larger ones */
+    mh_slot *extra = NULL;
+    assert_int_equal(mh_pool_reserve(pool, PAGE, 2, NULL), MH_OK);
+    assert_int_equal(mh_pool_grant_extra(pool, &extra, 4 * PAGE, NULL), MH_OK);
+    mh_slot_abandon(extra);
+    assert_int_equal(mh_pool_reserve(pool, 5 * PAGE, 1, NULL), MH_ERR_NOMEM);
+    assert_int_equal(stats_of(pool).slots, 2);
+    mh_pool_unref(pool);
     pool = pool_of(2, PAGE); /* no budget: the machine refuses */
     assert_int_equal(mh_pool_reserve(pool, (size_t)1 << 50, 1, &err), MH_ERR_NOMEM);
     assert_int_equal(stats_of(pool).slots, 2);
@@ -318,6 +326,29 @@ static void a_frozen_slot_keeps_the_pool_as_well(void **state)
     assert_int_equal(mh_slot_data(slot)[0], 0);
     mh_slot_unref(slot);
     assert_int_equal(mh_alloc_live(), live);
+}
+
+static void what_a_forked_child_may_read_stays_when_the_pool_goes(void **state)
+{
+    (void)state;
+    uint8_t found[2];
+    mh_pool *pool = pool_of(2, PAGE);
+    mh_slot *frozen = mh_pool_grant(pool), *usual = mh_pool_grant(pool);
+    off_t frozen_at = (off_t)mh_slot_offset(frozen), usual_at = (off_t)mh_slot_offset(usual);
+    int fd = dup(mh_pool_fd(pool)); /* the child's */
+    assert_true(fd >= 0);
+    memset(mh_slot_data(frozen), 11, PAGE);
+    memset(mh_slot_data(usual), 22, PAGE);
+    mh_slot_hold(frozen, 1);
+    mh_pool_freeze_held(pool);
+    mh_slot_unref(frozen);
+    mh_slot_abandon(usual);
+    mh_pool_unref(pool);
+    assert_int_equal(pread(fd, &found[0], 1, frozen_at), 1);
+    assert_int_equal(pread(fd, &found[1], 1, usual_at), 1);
+    assert_int_equal(found[0], 11);
+    assert_int_equal(found[1], 0); /* given back */
+    assert_int_equal(close(fd), 0);
 }
 
 /* --- threads --- */
@@ -558,6 +589,7 @@ int main(void)
         cmocka_unit_test(a_frozen_slot_is_never_granted_again),
         cmocka_unit_test(the_pool_outlives_its_owner),
         cmocka_unit_test(a_frozen_slot_keeps_the_pool_as_well),
+        cmocka_unit_test(what_a_forked_child_may_read_stays_when_the_pool_goes),
         cmocka_unit_test(references_end_on_other_threads),
         cmocka_unit_test(slots_freeze_while_others_unref),
         cmocka_unit_test(the_last_reference_may_end_anywhere),
