@@ -248,6 +248,35 @@ def test_an_index_that_cannot_be_pickled_costs_no_slot() -> None:
     assert loader.stats()["paths"]["slot"] >= 10
 
 
+class _Lengths:
+    def __getitem__(self, key: str) -> int:
+        return len(key)
+
+
+def test_tasks_too_long_for_their_ring_use_the_same_memory_again() -> None:
+    keys = ["x" * 100_000] * 30
+    loader = DataLoader(_Lengths(), sampler=keys, batch_size=None, num_workers=1)
+    taken = []
+    for length in loader:
+        assert length == 100_000
+        taken.append(loader.stats()["slots"]["bytes"])
+    assert len(taken) == 30
+    assert 0 < max(taken) < 5 * 100_000  # those under way, not all that were
+
+
+class _Labelled(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        return {"a long name " * 50: index}
+
+
+def test_indices_that_fill_their_task_leave_the_schema_its_room() -> None:
+    size = 8192  # 64 KiB of indices
+    loader = DataLoader(_Labelled(4 * size), batch_size=size, num_workers=1)
+    batches = [next(iter(batch.values())) for batch in loader]
+    assert torch.equal(torch.cat(batches), torch.arange(4 * size))
+    assert loader.stats()["paths"]["slot"] >= 1
+
+
 Pair = namedtuple("Pair", "a b")
 
 

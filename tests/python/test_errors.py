@@ -155,6 +155,21 @@ def test_a_keyerror_from_a_worker_is_readable() -> None:
     assert len(lines) > 5
 
 
+class _OnDevice(Items):
+    """Does what CUDA code does in a fork of a process that has used CUDA."""
+
+    def __getitem__(self, index: Any) -> Any:
+        torch.cuda._is_in_bad_fork = lambda: True
+        torch.cuda.init()
+
+
+def test_cuda_in_a_forked_worker_is_told_with_what_helps() -> None:
+    (error,) = _outcomes(DataLoader(_OnDevice("int", 1), num_workers=1))
+    assert isinstance(error, RuntimeError)
+    assert "Cannot re-initialize CUDA" in str(error)
+    assert "multiprocessing_context='forkserver'" in str(error)
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_stopiteration_in_a_sample_ends_the_epoch_as_in_torch(workers: int) -> None:
     dataset = Items("int", 8, errors=((3, "StopIteration"),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -583,6 +584,14 @@ def test_a_dataset_changed_between_epochs_is_read_as_it_is() -> None:
     assert torch.equal(first * 2, second)
     loader.dataset.tensors = (rows + 1,)  # type: ignore[attr-defined]
     assert torch.equal(next(iter(loader))[0], second + 1)
+
+
+def test_an_array_is_let_go_once_its_rows_are_gathered() -> None:
+    rows = np.zeros((LENGTH, 3))
+    before = sys.getrefcount(rows)
+    assert len(list(DataLoader(rows, batch_size=2))) == LENGTH // 2
+    assert sys.getrefcount(rows) == before
+    rows.resize((2 * LENGTH, 3))  # refused while somebody looks at its memory
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -44,6 +44,21 @@ def test_tensors_that_share_memory_still_do(workers: int) -> None:
     assert loader.stats()["path"] == "general"
 
 
+def _overlapping(samples: list[float]) -> tuple[torch.Tensor, torch.Tensor]:
+    whole = torch.tensor(samples * 3)
+    return whole[:8], whole[4:]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_tensors_that_overlap_still_do(workers: int) -> None:
+    numbers = [float(number) for number in range(40)]  # enough for batches by slot
+    loader = DataLoader(numbers, batch_size=4, num_workers=workers, collate_fn=_overlapping)
+    for first, second in loader:
+        first[4:] = 7.0
+        assert second[:4].tolist() == [7.0] * 4
+    assert loader.stats()["path"] == "general"
+
+
 def test_tensors_that_do_not_share_memory_are_separate() -> None:
     storage = torch.zeros(10)
     left, right = _roundtrip((storage[:4], storage[4:]))
@@ -92,9 +107,11 @@ def test_no_bytes_of_tensors_or_arrays_enter_the_pickle_stream() -> None:
     assert len(_general.dumps(batch)[0]) < 1500
 
 
+@pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("dtype", ["<i4", ">i4"])
-def test_arrays_are_writable_and_as_torchs_queues_give_them(dtype: str) -> None:
+def test_arrays_are_writable_and_as_torchs_queues_give_them(dtype: str, read_only: bool) -> None:
     array = numpy.arange(12, dtype=dtype)
+    array.flags.writeable = not read_only
     expected = pickle.loads(pickle.dumps(array, pickle.DEFAULT_PROTOCOL))
     found = _roundtrip({"array": array})["array"]
     assert found.dtype == expected.dtype
@@ -110,11 +127,20 @@ def test_every_dtype_survives_at_odd_offsets(dtype: torch.dtype) -> None:
     assert torch.equal(found[1], values[3:5])
 
 
+def test_tensors_of_several_types_over_one_memory_survive() -> None:
+    memory = torch.arange(64, dtype=torch.uint8)
+    batch = memory[4:12].view(torch.int32), memory[8:24].view(torch.float64)
+    found = _roundtrip(batch)
+    assert torch.equal(found[0], batch[0])
+    assert torch.equal(found[1], batch[1])
+
+
 def test_empty_and_scalar_tensors_survive() -> None:
-    batch = (torch.empty(0, 3), torch.tensor(2.5))
+    batch = (torch.empty(0, 3), torch.empty(3, 0), torch.tensor(2.5))
     found = _roundtrip(batch)
     assert found[0].shape == (0, 3)
-    assert found[1].item() == 2.5
+    assert found[1].shape == (3, 0)
+    assert found[2].item() == 2.5
 
 
 def _unpicklable(samples: list[float]) -> Any:

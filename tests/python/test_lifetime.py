@@ -15,6 +15,7 @@ import textwrap
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import procs
@@ -70,6 +71,17 @@ def test_slots_are_used_again_when_batches_are_released() -> None:
     assert stats["batches_copied_out"] == 0
     assert len(set(addresses[10:])) <= stats["slots"]["count"] + 3
     assert stats["slots"]["held"] <= 1
+
+
+def test_workers_that_start_while_a_batch_is_held_cost_no_slot() -> None:
+    loader = _loader(20)
+    for _ in range(3):
+        for batch in loader:
+            held = batch  # also while the workers of the next epoch are forked
+    stats = loader.stats()
+    assert stats["slots"]["held"] >= 1
+    assert stats["slots"]["frozen"] == 0
+    assert torch.equal(held, _expected(9))
 
 
 def test_batches_beyond_the_slots_are_copied_out_and_counted() -> None:
@@ -191,6 +203,49 @@ class Bag:
 
 def _in_a_bag(batch: list[Any]) -> Bag:
     return Bag(torch.stack(batch))
+
+
+class Traced:
+    """Knows which of the tensors in its samples are still there."""
+
+    def __init__(self, wrap: Callable[[torch.Tensor], Any]) -> None:
+        self.wrap = wrap
+        self.made: list[weakref.ref[torch.Tensor]] = []
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        tensor = torch.full((3,), index)
+        self.made.append(weakref.ref(tensor))
+        return self.wrap(tensor)
+
+
+SAMPLES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "tensor": lambda tensor: tensor,
+    "dict": lambda tensor: {"x": tensor, "y": 1.5},
+    "tuple": lambda tensor: (tensor, tensor.numpy()),
+    "torch's to collate": lambda tensor: [tensor, "text"],
+    "refused by torch": lambda tensor: (tensor, object),
+}
+
+
+@pytest.mark.parametrize("auto", [True, False], ids=["batches", "samples"])
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_samples_are_freed_once_their_batch_is_made(kind: str, auto: bool) -> None:
+    dataset = Traced(SAMPLES[kind])
+    batches = iter(DataLoader(dataset, batch_size=4 if auto else None))
+    raised = 0
+    while True:
+        try:
+            next(batches)
+        except StopIteration:
+            break
+        except TypeError:
+            raised += 1
+    assert raised == (3 if auto and kind == "refused by torch" else 0)
+    gc.collect()  # exceptions and their frames
+    assert [made() for made in dataset.made] == [None] * 12
 
 
 def test_a_deep_copy_of_a_batch_is_independent() -> None:

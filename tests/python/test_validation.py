@@ -225,6 +225,27 @@ def test_a_memory_size_may_be_bytes_or_text(memory: Any) -> None:
     assert loader.memory == memory
 
 
+@pytest.mark.parametrize(
+    ("memory", "size"),
+    [
+        (5, 5),
+        ("17", 17),
+        ("17 B", 17),
+        ("2KB", 2000),
+        ("2 kib", 2048),
+        ("1.5MB", 1_500_000),
+        ("512MiB", 512 * 2**20),
+        ("2GB", 2 * 10**9),
+        (" 2 GiB ", 2**31),
+        ("1TB", 10**12),
+        ("1TiB", 2**40),
+        (None, None),
+    ],
+)
+def test_a_memory_size_is_so_many_bytes(memory: Any, size: int | None) -> None:
+    assert Ours(MAP, memory=memory)._memory_bytes == size
+
+
 @pytest.mark.parametrize("memory", ["", "GB", "2 parsecs", "-1GB", 0, -5, "nan", "inf", "1e999"])
 def test_a_memory_size_that_is_none_raises_valueerror(memory: Any) -> None:
     with pytest.raises(ValueError, match="memory"):
