@@ -107,10 +107,15 @@ def test_an_exception_in_a_worker_names_its_sample(name: str, batch_size: int | 
     assert "millhead: sample index 17" in str(error)
 
 
+def _own_collate(samples: Any) -> Any:
+    return torch.utils.data.default_collate(samples)
+
+
+@pytest.mark.parametrize("collate", [None, _own_collate])
 @pytest.mark.parametrize("batch_size", [1, 3, None])
-def test_without_workers_a_note_names_the_sample(batch_size: int | None) -> None:
+def test_without_workers_a_note_names_the_sample(batch_size: int | None, collate: Any) -> None:
     dataset = Items("array", 24, errors=((17, "ValueError"),))
-    loader = DataLoader(dataset, batch_size=batch_size, shuffle=True)
+    loader = DataLoader(dataset, batch_size=batch_size, shuffle=True, collate_fn=collate)
     (error,) = (item for item in _outcomes(loader) if isinstance(item, Exception))
     assert any("sample index 17" in note for note in error.__notes__)
 

@@ -132,12 +132,16 @@ def test_thirty_iterators_in_a_row_cost_one_template_and_leave_nothing() -> None
         assert next(iter(loader)).tolist() == [0, 1]
     gc.collect()
     template = _template(loader)
+    assert procs.wait_until(lambda: not procs.children(template))
+    theirs = len(os.listdir(f"/proc/{template}/fd"))
     before = procs.children(), set(procs.descriptors()), procs.map_count()
     for _ in range(30):
         assert next(iter(loader)).tolist() == [0, 1]
     gc.collect()
     assert _template(loader) == template
     assert procs.wait_until(lambda: not procs.children(template))
+    # the last worker's handle goes a moment after the worker
+    assert procs.wait_until(lambda: len(os.listdir(f"/proc/{template}/fd")) <= theirs)
     assert procs.children() == before[0]
     assert set(procs.descriptors()) == before[1]
     assert procs.map_count() < before[2] + 15
