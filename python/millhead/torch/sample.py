@@ -188,7 +188,8 @@ class Assembler:
         self._learn = learn
         self._open: dict[int, Batch] = {}
         self._ready: deque[int] = deque()  # positions, as they became whole
-        self._failed_starts: list[Part] = []  # for the next batch to tell
+        self._failed_starts: list[Part] = []  # every later batch ends with the first
+        self._told = False  # whether one did
         self._penalty = self._without_slot = 0
         self.faults = (0, 0, "")  # skipped, replaced, the first in words
 
@@ -231,8 +232,16 @@ class Assembler:
         self._meter.end_wait()
         batch = self._open.pop(position)
         batch.parts += self._failed_starts
-        self._failed_starts.clear()
+        self._told = self._told or bool(self._failed_starts)
         return self._assemble(position, batch)
+
+    def untold(self) -> Any:
+        """The exception of a worker that did not start, where no batch came after it; else None."""
+        self._drain()
+        if self._told or not self._failed_starts:
+            return None
+        self._told = True
+        return self._failed_starts[0].error
 
     def _drain(self) -> None:
         while self._receive(0):
@@ -282,7 +291,8 @@ class Assembler:
         if fatal is None and batch.numbers and left == 0:
             fatal = min(batch.parts, key=lambda part: part.first)
         if fatal is not None:
-            self._channel.drop(position)
+            if batch.numbers:
+                self._channel.drop(position)
             return _core.ERROR, fatal.error, 0, None
         self._count_faults(batch)
         if in_slot:
@@ -369,6 +379,15 @@ class SampleIter(MultiIter):
         self._sampler_iter = self._progress.ask_again(self._sampler_iter)
         self._course = Course(loader, self._progress, self._base_seed)
         self._places: dict[int, int] = {}
+
+    def _next_data(self) -> Any:
+        at_end = not self._pending and not self._holes and not self._progress.finished
+        if at_end and self._pinner is None and self._failure is None:
+            error = self._assembler.untold()
+            if error is not None:
+                self._stats.errors_raised += 1
+                error.reraise()
+        return super()._next_data()
 
     def _try_put_index(self) -> None:
         progress = self._progress
