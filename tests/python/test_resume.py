@@ -409,6 +409,31 @@ def test_another_batch_size_is_told_where_batches_are_counted(
         DataLoader(Numbers(), batch_size=5, shuffle=True).load_state_dict(state)
 
 
+def test_another_batch_size_is_told_between_two_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millhead.torch._stats._advised", set())
+    options: dict[str, Any] = {"num_workers": 1, "snapshot_rng": True, "snapshot_every_n_steps": 4}
+    loader = DataLoader(Numbers(), batch_size=4, **options)
+    take(iter(loader), 3)
+    with pytest.warns(Advice, match="3 batches of 5 are skipped"):
+        DataLoader(Numbers(), batch_size=5, **options).load_state_dict(loader.state_dict())
+
+
+class NotPrepared(list[int]):
+    """A sampler whose attributes are not there yet."""
+
+    @property
+    def batch_sampler(self) -> Any:
+        raise RuntimeError("call prepare() first")
+
+    generator = batch_sampler
+
+
+def test_samplers_may_refuse_to_tell_their_attributes() -> None:
+    loader = DataLoader(Numbers(), batch_size=4, sampler=NotPrepared(range(8)))
+    assert len(list(loader)) == 2
+    assert loader.state_dict()["_num_yielded"] == 2
+
+
 def test_keys_of_others_and_an_empty_state_are_no_trouble() -> None:
     loader = make_loader("shuffle", 0)
     loader.load_state_dict({**_state(), "of somebody else": 1})

@@ -27,12 +27,20 @@ _NUMPY = struct.Struct("<i?d")  # what follows the 624 words
 MOST_SAMPLERS = 16
 
 
+def _attribute(place: Any, name: str) -> Any:
+    """None where it has none, or none yet: a property may raise whatever it likes."""
+    try:
+        return getattr(place, name, None)
+    except Exception:  # noqa: BLE001 - the user's own code, which torch would not have run
+        return None
+
+
 def _samplers(loader: Any) -> list[tuple[str, Any]]:
     """A loader's samplers and those within them: frameworks wrap the user's, some more than once."""
     found = [("sampler", loader.sampler), ("batch_sampler", loader.batch_sampler)]
     for name, place in found:  # grows meanwhile
         for attribute in ("sampler", "batch_sampler"):
-            within = getattr(place, attribute, None)
+            within = _attribute(place, attribute)
             if within is not None and not any(within is known for _, known in found):
                 found.append((f"{name}.{attribute}", within))
         if len(found) >= MOST_SAMPLERS:
@@ -44,7 +52,7 @@ def own_generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:
     """The generators a loader and its samplers were given, each once, by where they are found."""
     seen: set[int] = set()
     for name, place in (("loader", loader), *_samplers(loader)):
-        generator = getattr(place, "generator", None)
+        generator = _attribute(place, "generator")
         if isinstance(generator, torch.Generator) and id(generator) not in seen:
             seen.add(id(generator))
             yield name, generator

@@ -195,6 +195,8 @@ class Position:
     samples: int = 0
     #: Batches that the sampler gave after its state was taken: they are drawn again, and dropped.
     sampler_behind: int = 0
+    #: Of the loader, where it had one.
+    batch_size: int | None = None
 
     def begin_next_epoch(self, loader: Any) -> None:
         """Turn the end of an epoch into the beginning of the next."""
@@ -328,20 +330,21 @@ def read(state: Any, loader: Any) -> Position:
         position.yielded += position.since
         position.sampler_behind = position.since
         position.restores, position.next_worker, position.since = [], 0, 0
-    _compare_batch_sizes(position, state.get("batch_size"), loader)
+    _compare_batch_sizes(position, loader)
     return position
 
 
-def _compare_batch_sizes(position: Position, before: Any, loader: Any) -> None:
-    now = loader.batch_size
+def _compare_batch_sizes(position: Position, loader: Any) -> None:
+    before, now = position.batch_size, loader.batch_size
+    skipped = position.consumed + position.since
     counts_batches = position.sampler is None and not isinstance(loader.dataset, IterableDataset)
     if None in (before, now) or before == now or not counts_batches:
         return  # the same, or hooks tell where to go on
-    if position.consumed and not position.finished:
+    if skipped and not position.finished:
         advise(
             "other-batch-size",
             f"the state was saved with batch_size={before}, this loader has {now}: "
-            f"{position.consumed} batches of {now} are skipped, which are other samples than were "
+            f"{skipped} batches of {now} are skipped, which are other samples than were "
             "consumed; resume with the same batch size, or use millhead.torch.DistributedSampler, "
             "whose position is one of samples",
         )
@@ -388,6 +391,7 @@ def _parse(state: dict[str, Any]) -> Position:
         if not 0 <= number < max(state["workers"], 1):
             raise ValueError(f"there is no worker {number!r}")
     restores = [_read_restore(entry) for entry in state["worker_states"]]
+    batch_size = state.get("batch_size")
     for number, restore in enumerate(restores):
         restore.ended = number in state["ended"]
     return Position(
@@ -410,6 +414,7 @@ def _parse(state: dict[str, Any]) -> Position:
         sampler=state["_index_sampler_state"],
         sampler_ended=_flag(state.get("sampler_ended", False)),
         samples=_count(state.get("samples", 0)),
+        batch_size=None if batch_size is None else _count(batch_size),
         restores=restores,
     )
 
