@@ -309,18 +309,27 @@ static size_t waits_keep(mh_records *waits, uint32_t loader)
     return kept;
 }
 
+/* What no log can tell more of (see mh_ns). */
+#define MOST 1e15
+
+static uint64_t part_of(double share, double sum)
+{
+    double part = share * sum;
+    return (uint64_t)(part < MOST ? part : MOST);
+}
+
 /* A batch that several workers made, or one whose maker is not known, has its samples' share of all
  * that they did. Of how it was taken over only the sampler's part is known. */
 static void add_share(const mh_work_sum *sum, mh_batch_cost *cost)
 {
     double share = cost->samples / sum->samples;
-    cost->fetch = (uint64_t)(share * sum->fetch);
-    cost->fetch_cpu = sum->no_cpu ? MH_NOT_MEASURED : (uint64_t)(share * sum->fetch_cpu);
-    cost->fetch_delay = (uint64_t)(share * sum->fetch_delay);
-    cost->read_bytes = (uint64_t)(share * sum->read);
-    cost->collate = (uint64_t)(share * sum->collate);
-    cost->collate_cpu = (uint64_t)(share * sum->collate_cpu);
-    cost->collate_delay = (uint64_t)(share * sum->collate_delay);
+    cost->fetch = part_of(share, sum->fetch);
+    cost->fetch_cpu = sum->no_cpu ? MH_NOT_MEASURED : part_of(share, sum->fetch_cpu);
+    cost->fetch_delay = part_of(share, sum->fetch_delay);
+    cost->read_bytes = part_of(share, sum->read);
+    cost->collate = part_of(share, sum->collate);
+    cost->collate_cpu = part_of(share, sum->collate_cpu);
+    cost->collate_delay = part_of(share, sum->collate_delay);
     cost->transfer = cost->order < cost->wait ? cost->order : cost->wait;
 }
 

@@ -210,9 +210,9 @@ static mh_status explain_text(mh_inquiry *inquiry, int most_workers, mh_error *e
                 "on either side",
                 (double)inquiry->facts->batch_texts / 1e6, inquiry->costing.pickling / 1e6);
     mh_say_fix(out,
-               "make a sample cheaper, or give tensors or arrays in place of long strings, which "
-               "workers hand over without pickling; at half the cost the run is %.2f times as fast",
-               out->predicted_gain);
+               "%s, or give tensors or arrays in place of long strings, which workers hand over "
+               "without pickling; at half the cost the run is %.2f times as fast",
+               cheaper(inquiry), out->predicted_gain);
     return MH_OK;
 }
 
@@ -245,6 +245,12 @@ static mh_status fix_half(mh_inquiry *inquiry, mh_error *err)
     return MH_OK;
 }
 
+/* Any loader pickles it. */
+static int text_is_most(const mh_facts *facts)
+{
+    return facts->batch_texts > facts->batch_bytes;
+}
+
 static mh_status fix_transfer(mh_inquiry *inquiry, mh_error *err)
 {
     MH_TRY(fix_half(inquiry, err));
@@ -255,7 +261,7 @@ static mh_status fix_transfer(mh_inquiry *inquiry, mh_error *err)
                    "epoch in one go, or choose samples inside the dataset; at half the cost the "
                    "run is %.2f times as fast",
                    out->predicted_gain);
-    } else if (strcmp(inquiry->facts->kind, "torch") == 0) {
+    } else if (strcmp(inquiry->facts->kind, "torch") == 0 && !text_is_most(inquiry->facts)) {
         out->fix_settings.millhead = 1;
         mh_say_fix(out,
                    "hand batches over more cheaply: millhead.torch.DataLoader passes them in "
@@ -263,8 +269,8 @@ static mh_status fix_transfer(mh_inquiry *inquiry, mh_error *err)
                    out->predicted_gain);
     } else {
         mh_say_fix(out,
-                   "hand over less: smaller dtypes, no nested Python objects in a batch; at half "
-                   "the cost the run is %.2f times as fast",
+                   "hand over less: smaller dtypes, no long strings or nested Python objects in a "
+                   "batch; at half the cost the run is %.2f times as fast",
                    out->predicted_gain);
     }
     return MH_OK;

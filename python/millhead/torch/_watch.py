@@ -232,6 +232,8 @@ def bytes_in(batch: Any) -> tuple[int, int]:
         part = parts.pop()
         if isinstance(part, (Tensor, _Array)):
             total = max(total, 0) + int(part.nbytes)
+        elif isinstance(part, str) and not part.isascii():
+            texts = max(texts, 0) + len(part.encode(errors="surrogatepass"))
         elif isinstance(part, (str, bytes, bytearray)):
             texts = max(texts, 0) + len(part)
         elif isinstance(part, Mapping):
