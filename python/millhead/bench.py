@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> int:
         say(str(wrong))
         return EXIT_USAGE
     except KeyboardInterrupt:
-        say("interrupted (bench): nothing was measured yet")
+        say("interrupted (bench): nothing more was measured")
         return EXIT_INTERRUPTED
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -212,5 +211,4 @@ def _show(options: argparse.Namespace, report: dict[str, Any], code: int) -> int
             show(f"\nwritten to {options.output}")
     if code == EXIT_INTERRUPTED:
         say("interrupted (tune): the best so far is shown")
-    sys.stdout.flush()
     return code

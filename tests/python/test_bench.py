@@ -559,7 +559,7 @@ def test_an_interrupt_before_anything_ran_says_so(
     process, importing = slow_import
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
-    said = "millhead: interrupted (bench): nothing was measured yet\n"
+    said = "millhead: interrupted (bench): nothing more was measured\n"
     assert (process.returncode, out, err) == (130, "", said)
     assert not procs.is_running(importing)
     assert not (here / "out").exists()
