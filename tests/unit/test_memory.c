@@ -91,7 +91,8 @@ static void growth_that_fails_halfway_takes_nothing(void **state)
     assert_int_equal(memory.size_bytes, MB);
     assert_int_equal(fstat(memory.fd, &about), 0);
     assert_int_equal(about.st_size, MB);
-    assert_int_equal((size_t)about.st_blocks * 512, MB);
+    assert_true((size_t)about.st_blocks * 512 < 64 * MB); /* its first step; huge pages aside */
+    assert_true(signal(SIGXFSZ, SIG_DFL) != SIG_ERR);
     assert_int_equal(mh_memory_grow(&memory, 130 * MB, NULL), MH_OK);
     mh_memory_close(&memory);
 }

@@ -799,9 +799,8 @@ class Progress:
         """Here."""
         if self.alone:
             self.workers[0].batches = self.consumed
-        states = [
-            worker.to_dict(self.iterable) for worker in self.workers
-        ]  # before `ended` is read
+        # First, since it may find out that a worker has ended
+        states = [worker.to_dict(self.iterable) for worker in self.workers]
         return Mark(
             self.consumed,
             self.yielded,
