@@ -201,6 +201,7 @@ def _w12(_: Sequence[int], quick: bool) -> Iterator[Cell]:
         small, kind="spawn4", start="spawn", rounds=few, least_rounds=SLOW_ROUNDS, block_s=1.0
     )
     yield small
+    yield replace(small, kind="fork4-random")
     yield spawned
     yield replace(spawned, kind="spawn4-cold", fresh=True, block_s=0.0)
     yield Cell(
@@ -364,7 +365,9 @@ def dataset(cell: Cell, data_dir: Path, tensors: bool) -> Any:
         return Listed(ENTRIES)
     if cell.kind in ("int", "shuffle") or cell.block == "resume":
         return Stored(range(1000, 1000 + DISTINCT), cell.epoch_samples)
-    if cell.kind in ("array", "snapshots") or cell.block == "calls":
+    if cell.block == "calls" and cell.kind != "fork4-random":
+        return Stored(_counted_vectors(), cell.epoch_samples)
+    if cell.kind in ("array", "snapshots", "fork4-random"):
         return Stored(_vectors(), cell.epoch_samples)
     if cell.kind in ("tensor", "tensors"):  # one again and again, or many
         import torch
@@ -400,6 +403,12 @@ def _table(rows: int) -> Any:
 def _vectors() -> list[np.ndarray]:
     generator = np.random.default_rng(11)
     return list(generator.standard_normal((DISTINCT, VECTOR)).astype(np.float32))
+
+
+def _counted_vectors() -> list[np.ndarray]:
+    """Without numpy.random, which NumPy imports when it is first used: so in every worker that seeds
+    it, unless the program itself has used it before."""
+    return list(np.arange(DISTINCT * VECTOR, dtype=np.float32).reshape(DISTINCT, VECTOR))
 
 
 def image_dir(data_dir: Path) -> Path:
