@@ -104,8 +104,8 @@ typedef struct mh_thread_clock {
 } mh_thread_clock;
 
 mh_reading mh_clock_read(mh_thread_clock *clock); /* of the calling thread */
-/* The same where something begins and nobody asks about the time before: cheaper, and its delay may
- * be up to 100 ms old where the thread had hardly waited for a CPU until then. */
+/* The same where something begins: cheaper, and its delay may be up to 100 ms old where the thread
+ * had hardly waited for a CPU until then. The next that is read counts what was missed. */
 mh_reading mh_clock_begin(mh_thread_clock *clock);
 void mh_clock_close(mh_thread_clock *clock); /* the next question opens it again */
 uint64_t mh_storage_bytes(void);             /* that this process has read from storage */

@@ -41,7 +41,7 @@ static PyObject *steps_ask(PyObject *object, PyObject *training)
     long long train = PyLong_AsLongLong(training);
     if (train == -1 && PyErr_Occurred())
         return NULL;
-    mh_reading now = mh_clock_read(&self->clock);
+    mh_reading now = mh_clock_begin(&self->clock);
     if (self->batch >= 0) {
         self->step_ns += now.now - self->at.now;
         mh_lines_begin(&self->lines, "step", self->at, now);

@@ -15,7 +15,7 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -190,6 +190,24 @@ class LoaderWatch:
         }
 
 
+class Hooked:
+    """The steps of a loop in which torch tells when it trains."""
+
+    def __init__(self, steps: _core.Steps, hooks: Any) -> None:
+        self._steps = steps
+        self._hooks = hooks
+
+    def ask(self, train_ns: int) -> None:
+        """As of the steps."""
+        self._steps.ask(max(train_ns, self._hooks.take()))
+
+    def got(self, samples: int, worker: int, nth: int, size: int, texts: int) -> bytes | None:
+        """As of the steps."""
+        lines = self._steps.got(samples, worker, nth, size, texts)
+        self._hooks.arm()
+        return lines
+
+
 class Epoch:
     """One iterator's time: asked, got, asked again, until it ends."""
 
@@ -197,6 +215,13 @@ class Epoch:
         self.watch = watch
         self.number = watch.epochs
         self._steps = _core.Steps(watch.number, self.number, watch.meter, watch.first_ns is None)
+        told = self._steps if watch.hooks is None else Hooked(self._steps, watch.hooks)
+        # Not methods of this class: in a loop that comes here once in some milliseconds every call
+        # finds the caches cold, and those of C take a third of the time.
+        #: ask(ns): the loop asks for a batch, and ns of the step before were training; -1: not known.
+        self.ask: Callable[[int], None] = told.ask
+        #: got(samples, worker, nth, bytes, texts): it is there; -1: not known. What is to be kept now.
+        self.got: Callable[[int, int, int, int, int], bytes | None] = told.got
         self._ended = False
         #: Of a loop that makes its batches itself.
         self.fetches: Fetches | None = None
@@ -208,23 +233,12 @@ class Epoch:
         """The iterator is made."""
         self.watch.log.write(self._steps.ready())
 
-    def ask(self) -> None:
-        """The loop asks for a batch; the one before is worked off."""
+    def keep(self, lines: bytes) -> None:
+        """Write what ``got`` gave, with the first batch for the first time."""
         watch = self.watch
-        if watch.hooks is not None:
-            watch.train_ns = max(watch.train_ns, watch.hooks.take())
-        self._steps.ask(watch.train_ns)
-
-    def got(self, samples: int, worker: int, nth: int, size: int = -1, texts: int = -1) -> None:
-        """The batch is there; ``samples`` -1: nobody knows how many; nor its bytes."""
-        watch = self.watch
-        if lines := self._steps.got(samples, worker, nth, size, texts):
-            watch.log.write(lines)
-            if usage := watch.recording.usage.lines():
-                watch.log.write(usage)
-        watch.train_ns = -1
-        if watch.hooks is not None:
-            watch.hooks.arm()
+        watch.log.write(lines)
+        if usage := watch.recording.usage.lines():
+            watch.log.write(usage)
         if watch.first_ns is None:
             watch.first_ns = self._steps.totals()["first_ns"]
 
@@ -320,7 +334,8 @@ class WatchedIterator(Generic[T]):
 
     def __next__(self) -> T:
         epoch = self._epoch
-        epoch.ask()
+        watch = epoch.watch
+        epoch.ask(watch.train_ns)
         try:
             item = next(self._iterator)
         except StopIteration:
@@ -329,7 +344,9 @@ class WatchedIterator(Generic[T]):
         except BaseException as error:
             epoch.failed(error, -1)
             raise
-        epoch.got(-1, -1, self._count)
+        if lines := epoch.got(-1, -1, self._count, -1, -1):
+            epoch.keep(lines)
+        watch.train_ns = -1
         self._count += 1
         return item
 

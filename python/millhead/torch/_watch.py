@@ -73,8 +73,9 @@ class Watched(_BaseDataLoaderIter):
 
     def __next__(self) -> Any:
         epoch = self._watch_epoch
+        watch = epoch.watch
         self._watch_worker = -1
-        epoch.ask()
+        epoch.ask(watch.train_ns)
         try:
             batch = super().__next__()
         except StopIteration:
@@ -96,7 +97,9 @@ class Watched(_BaseDataLoaderIter):
         self._watch_count = count + 1
         # Batches 0, 1, 2, 4, 8 and so on: what one takes is known soon, and costs nothing later.
         size, texts = (-1, -1) if count & (count - 1) else bytes_in(batch)
-        epoch.got(samples, worker, self._watch_delivered[worker], size, texts)
+        if lines := epoch.got(samples, worker, self._watch_delivered[worker], size, texts):
+            epoch.keep(lines)
+        watch.train_ns = -1
         return batch
 
     def _reset(self, loader: AnyLoader, first_iter: bool = False) -> None:
