@@ -31,24 +31,25 @@ class FetchPlan:
 class Fetches:
     """Writes ``fetch``, ``sample`` and ``collate`` for the batches of one worker (-1: none).
 
-    Per batch: ``begin()``, ``fetched(samples)`` when they are there, then :meth:`done` or
-    :meth:`failed`.
+    Per batch: ``begin()``, ``fetched(samples)`` when they are there, then ``done()``, with what it gives
+    to :meth:`keep`, or :meth:`failed`.
     """
 
     def __init__(self, log: EventLog, loader: int, epoch: int, worker: int) -> None:
         self._log = log
         self.times = _core.Fetches(loader, epoch, worker, _core.probe_start())
         self.begin, self.fetched = self.times.begin, self.times.fetched
+        #: The batch is made: what is to be kept now.
+        self.done = self.times.done
         self.next_epoch = self.times.next_epoch
 
     def timed(self, source: Any) -> Any:
         """What stands for a dataset, or for its iterator, where samples are asked for."""
         return _core.Timed(source, self.times)
 
-    def done(self) -> None:
-        """The batch is made."""
-        if lines := self.times.done():
-            self._log.write(lines)
+    def keep(self, lines: bytes) -> None:
+        """Write what ``done`` gave."""
+        self._log.write(lines)
 
     def flush(self) -> None:
         """Write what was held back."""
@@ -86,7 +87,8 @@ def time_fetcher(fetcher: Any, fetches: Fetches) -> None:
             _name_sample(error)
             fetches.failed(error)
             raise
-        fetches.done()
+        if lines := fetches.done():
+            fetches.keep(lines)
         return batch
 
     fetcher.collate_fn, fetcher.fetch = timed_collate, timed_fetch

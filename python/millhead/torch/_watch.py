@@ -58,13 +58,15 @@ class Watched(_BaseDataLoaderIter):
     _watch_epoch: Epoch
     _watch_worker: int
     _watch_count: int
+    _watch_alone: int
     _watch_delivered: dict[int, int]
 
     def _watch_begin(self, epoch: Epoch) -> None:
         self._watch_epoch = epoch
         self._watch_worker = -1
         self._watch_count = 0
-        self._watch_delivered = {}  # batches of each worker
+        self._watch_alone = 0  # batches of no worker
+        self._watch_delivered = {}  # and of each
 
     def _watch_from(self, worker: int) -> None:
         """The batch that comes is this worker's."""
@@ -83,12 +85,15 @@ class Watched(_BaseDataLoaderIter):
             raise
         except BaseException as error:
             if self._watch_worker < 0:
-                self._watch_from(-1)  # the next one has another number
+                self._watch_alone += 1  # the next one has another number
             epoch.failed(error, self._watch_worker)
             raise
-        if self._watch_worker < 0:
-            self._watch_from(-1)
         worker = self._watch_worker
+        if worker < 0:  # not by a call: each costs microseconds where the caches are cold
+            nth = self._watch_alone
+            self._watch_alone = nth + 1
+        else:
+            nth = self._watch_delivered[worker]
         fetched = -1 if epoch.fetches is None else epoch.fetches.times.samples
         if not self._auto_collation:
             fetched = 1
@@ -97,7 +102,7 @@ class Watched(_BaseDataLoaderIter):
         self._watch_count = count + 1
         # Batches 0, 1, 2, 4, 8 and so on: what one takes is known soon, and costs nothing later.
         size, texts = (-1, -1) if count & (count - 1) else bytes_in(batch)
-        if lines := epoch.got(samples, worker, self._watch_delivered[worker], size, texts):
+        if lines := epoch.got(samples, worker, nth, size, texts):
             epoch.keep(lines)
         watch.train_ns = -1
         return batch
@@ -160,7 +165,8 @@ class WatchedSingle(Watched):
         except BaseException as error:
             self._fetches.failed(error)
             raise
-        self._fetches.done()
+        if lines := self._fetches.done():
+            self._fetches.keep(lines)
         return batch
 
     def _source(self, samples: Any) -> Any:

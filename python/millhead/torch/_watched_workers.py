@@ -62,7 +62,8 @@ class WatchedWorker(BatchWorker):
         except BaseException as error:
             fetches.failed(error)
             raise
-        fetches.done()
+        if lines := fetches.done():
+            fetches.keep(lines)
 
     def fetch(self, index: Any) -> Any:
         """Also note when all samples are there."""
