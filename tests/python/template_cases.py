@@ -14,13 +14,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import get_worker_info
+from torch.utils.data import IterableDataset, get_worker_info
 
 RECORD = 4096
 LARGE = 2**20  # elements: well over what stays in the pickle stream
@@ -177,6 +177,35 @@ class StartsThread(Plain):
         while not self.answer and time.monotonic() < deadline:
             time.sleep(0.001)
         return index if self.answer else -1
+
+
+class SeedsGenerator(Plain):
+    """Makes a generator when unpickled, and gives its numbers."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.generators = {"own": np.random.default_rng()}
+
+    def __getitem__(self, index: int) -> float:
+        return float(self.generators["own"].random())
+
+
+class Long(IterableDataset[int]):
+    """Counts, and has a state that no message can hold."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[int]:
+        while self.at < 8:
+            self.at += 1
+            yield self.at
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at, "buffer": b"x" * 2**20}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at = state["at"]
 
 
 def write_records(path: Path, count: int) -> None:

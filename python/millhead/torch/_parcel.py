@@ -164,6 +164,11 @@ class ArrivedParcel:
         job: Job = _general.load(pieces[1], pieces[2 : 2 + buffer_count], places, tensors)
         return job
 
+    def holds(self, some: bytes) -> bool:
+        """Whether the pickle stream holds some bytes."""
+        begin = _aligned(self._sizes[0])
+        return self._map.find(some, begin, begin + self._sizes[1]) >= 0
+
 
 def _tensor_over(piece: memoryview) -> torch.Tensor:
     if piece.nbytes == 0:

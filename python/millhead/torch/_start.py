@@ -55,7 +55,8 @@ def start_workers(
             advise(
                 "no-template",
                 f"workers start one by one, each with a copy of the dataset ({error}): a dataset "
-                "that opens files and starts threads only when asked for a sample starts faster",
+                "that opens files, starts threads and seeds generators of its own only when asked "
+                "for a sample starts faster",
             )
     else:
         _warn_of_memory(len(plans), FORKED_BYTES if method == "fork" else SPAWNED_BYTES)

@@ -32,6 +32,7 @@ from typing import Any
 from millhead import _core
 from millhead.torch._native_pools import lent
 from millhead.torch._parcel import ArrivedParcel, Parcel, surroundings
+from millhead.torch._private_generators import seeded_by_system
 from millhead.torch._stats import SAY_AFTER_S, advise
 from millhead.torch._workers import Descriptor, Worker, describe_exit, start_process
 from millhead.torch.worker import Job, WorkerPlan, prepare_to_fork, run
@@ -183,9 +184,7 @@ class Template:
         try:
             with self._lock:
                 for plan in plans:
-                    fds = [descriptor.fd for descriptor in plan.descriptors]
-                    small = dataclasses.replace(plan, descriptors=())
-                    socket.send_fds(self._line, [pickle.dumps(("start", small))], fds)
+                    self._ask_for(plan)
                 while len(workers) < len(plans):
                     workers.append(self._started())
         except BaseException as error:
@@ -199,6 +198,14 @@ class Template:
                 raise UnusableError(f"the template is gone: {error}") from error
             raise
         return workers
+
+    def _ask_for(self, plan: WorkerPlan) -> None:
+        fds = [descriptor.fd for descriptor in plan.descriptors]
+        # In memory of its own: states that a resumed dataset goes on from are too long for a message.
+        with os.fdopen(os.memfd_create("millhead-plan"), "wb") as memory:
+            memory.write(pickle.dumps(dataclasses.replace(plan, descriptors=())))
+            memory.flush()
+            socket.send_fds(self._line, [pickle.dumps(("start",))], [*fds, memory.fileno()])
 
     def _started(self) -> Worker:
         message, fds = self._await_message()
@@ -357,7 +364,7 @@ def _open(
     parcel: ArrivedParcel, known: dict[int, tuple[int, int]]
 ) -> tuple[Job | None, str | None]:
     """The job, and why it must not be forked if so: files that are open besides the known ones
-    (the main module may have opened some too), or threads."""
+    (the main module may have opened some too), threads, or generators that forks would share."""
     try:
         job = parcel.open()
     except BaseException as error:  # noqa: BLE001 - whatever it is, the trainer decides
@@ -369,6 +376,9 @@ def _open(
     threads = len(os.listdir("/proc/self/task")) - 2  # this one, and the one that watches
     if threads > 0:
         return job, f"importing or unpickling it leaves {threads} more thread(s) running"
+    generator = seeded_by_system(vars(job), parcel.holds)
+    if generator is not None:
+        return job, f"every worker seeds {generator} anew, importing or unpickling it"
     return job, None
 
 
@@ -409,7 +419,10 @@ class _Server:
         if message[0] != "start":
             return False
         try:
-            pid, pidfd = self.fork(message[1], fds)
+            with os.fdopen(fds.pop(), "rb") as memory:
+                memory.seek(0)
+                plan = pickle.load(memory)
+            pid, pidfd = self.fork(plan, fds)
             socket.send_fds(self.talk, [pickle.dumps(("started", pid))], [pidfd])
         except Exception as error:  # noqa: BLE001 - the trainer's to know
             text = f"starting a worker raised {one_line(error)}"

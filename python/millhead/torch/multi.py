@@ -206,7 +206,8 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         finally:
             os.close(trainer)
         self._stats.starts += 1
-        self._advise_to_persist(time.perf_counter() - began)
+        if self._stats.start == "template":
+            self._advise_to_persist(time.perf_counter() - began)
 
     def _advise_to_persist(self, seconds: float) -> None:
         stats = self._stats
@@ -364,6 +365,10 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         if self._first:
             self._first = False
             stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
+            if stats.start not in ("fork", "template"):  # new interpreters start on their own time
+                busy = max(view["busy_ns"] for view in self._views())
+                with contextlib.suppress(Advice):  # as an error it would lose the batch
+                    self._advise_to_persist(max(stats.first_batch_ns - busy, 0) / 1e9)
         elif self._num_yielded == CHECK_THREADS_AT:  # an epoch may be long
             check_threads(self._views(), self._caps.limit)
         if self._tolerance is not None:
