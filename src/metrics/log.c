@@ -5,8 +5,8 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "sys/file.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -375,18 +375,29 @@ static mh_status file_feed(mh_log *log, int fd, char *buffer, mh_log_progress pr
     }
 }
 
+/* A pipe has an end, as in `doctor <(zcat LOG)`; a device may give bytes for ever, or none. */
+static mh_status file_open(int *out, const char *path, mh_error *err)
+{
+    struct stat about;
+    int fd = mh_file_open(path);
+    if (fd < 0)
+        return mh_fail_sys(err, errno == ENOENT ? MH_ERR_NOT_FOUND : MH_ERR_IO, errno,
+                           "cannot open %s", path);
+    if (fstat(fd, &about) == 0 && (S_ISCHR(about.st_mode) || S_ISBLK(about.st_mode))) {
+        (void)close(fd);
+        return mh_fail(err, MH_ERR_NOT_FOUND, "%s is a device and no log", path);
+    }
+    *out = fd;
+    return MH_OK;
+}
+
 mh_status mh_log_read_file(const char *path, mh_log_fn event, void *argument,
                            mh_log_progress progress, void *progress_argument,
                            mh_log_counts *out_counts, mh_error *err)
 {
     mh_log *log = NULL;
-    int fd;
-    do
-        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    while (fd < 0 && errno == EINTR);
-    if (fd < 0)
-        return mh_fail_sys(err, errno == ENOENT ? MH_ERR_NOT_FOUND : MH_ERR_IO, errno,
-                           "cannot open %s", path);
+    int fd = -1;
+    MH_TRY(file_open(&fd, path, err));
     char *buffer = mh_calloc(READ_BYTES, 1);
     mh_status status = buffer ? mh_log_open(&log, event, argument, err)
                               : mh_fail(err, MH_ERR_NOMEM, "no memory to read %s", path);

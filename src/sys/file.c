@@ -1,4 +1,4 @@
-/* file.c - reading small text files of the kernel
+/* file.c - opening files to read, and reading small text files
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "sys/file.h"
@@ -35,12 +35,23 @@ static bool file_read_all(int fd, char **text, size_t *length)
     return false;
 }
 
+int mh_file_open(const char *path)
+{
+    int fd, flags;
+    do
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0)
+        return -1;
+    flags = fcntl(fd, F_GETFL);
+    if (flags >= 0)
+        (void)fcntl(fd, F_SETFL, flags & ~O_NONBLOCK); /* who writes may take his time */
+    return fd;
+}
+
 char *mh_file_read_text(const char *path, size_t *out_length)
 {
-    int fd;
-    do
-        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    while (fd < 0 && errno == EINTR);
+    int fd = mh_file_open(path);
     if (fd < 0)
         return NULL;
     char *text = NULL;

@@ -49,6 +49,27 @@ static bool lies_in_memory(int fd)
     return fstatfs(fd, &about) == 0 && (about.f_type == TMPFS_MAGIC || about.f_type == RAMFS_MAGIC);
 }
 
+/* File systems that hold what the kernel knows, and no data. */
+static bool holds_no_data(const char *path)
+{
+    struct statfs about;
+    if (statfs(path, &about) != 0)
+        return false;
+    switch ((unsigned long)about.f_type) {
+    case PROC_SUPER_MAGIC:
+    case SYSFS_MAGIC:
+    case CGROUP2_SUPER_MAGIC:
+    case DEVPTS_SUPER_MAGIC:
+    case DEBUGFS_MAGIC:
+    case TRACEFS_MAGIC:
+    case SECURITYFS_MAGIC:
+    case BPF_FS_MAGIC:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* --- a temporary file --- */
 
 static mh_status no_room(const char *path, uint64_t needed, uint64_t there, mh_error *err)
@@ -186,7 +207,7 @@ static void find_largest(largest *found, const char *directory, int depth)
 static mh_status open_existing(mh_probe_file *file, const char *path, uint64_t most, mh_error *err)
 {
     struct stat about;
-    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    file->fd = mh_file_open(path);
     if (file->fd < 0 || fstat(file->fd, &about) != 0)
         return mh_fail_sys(err, MH_ERR_IO, errno, "cannot read %s", path);
     uint64_t size = (uint64_t)about.st_size < most ? (uint64_t)about.st_size : most;
@@ -236,6 +257,9 @@ mh_status mh_probe_file_open(mh_probe_file *file, mh_probe *out, const mh_probe_
     if (stat(options->path, &about) != 0)
         return mh_fail_sys(err, errno == ENOENT ? MH_ERR_NOT_FOUND : MH_ERR_IO, errno,
                            "cannot read %s", options->path);
+    if (holds_no_data(options->path))
+        return mh_fail(err, MH_ERR_NOT_FOUND, "%s is the kernel's own and no storage",
+                       options->path);
     name_network(out, options->path, S_ISDIR(about.st_mode));
     mh_status status;
     if (S_ISDIR(about.st_mode)) {

@@ -99,6 +99,20 @@ contains "$err" "$scratch/hollow/events.jsonl: line 1: events of version 2"
 head -c 3000 /dev/urandom >"$scratch/noise"
 bad 1 doctor "$scratch/noise"
 contains "$err" "holds no event"
+# a pipe that nobody writes to, and a device without an end; a pipe somebody writes to is a log
+mkfifo "$scratch/pipe"
+for path in "$scratch/pipe" /dev/zero; do
+    timeout 10 "$millhead" doctor "$path" >"$scratch/out" 2>"$scratch/err"
+    [ $? -eq 1 ] || fail "doctor $path was not refused at once"
+    contains "$(cat "$scratch/err")" "$path is"
+done
+good doctor "$log" --json
+plain=$out
+(sleep 1 && cat "$log") | "$millhead" doctor /dev/stdin --json >"$scratch/out" ||
+    fail "a pipe was refused"
+[ "$(cat "$scratch/out")" = "$plain" ] || fail "a pipe gives something else"
+timeout 10 "$millhead" doctor "$run" --probe "$scratch/pipe" >"$scratch/out" 2>"$scratch/err"
+[ $? -eq 1 ] || fail "a probe from a pipe nobody writes to was not refused at once"
 if [ "$(id -u)" -ne 0 ]; then
     cp "$log" "$scratch/secret"
     chmod 000 "$scratch/secret"
@@ -155,6 +169,10 @@ bad 1 export "$run" --csv "$scratch/gone/x.csv"
 contains "$err" "$scratch/gone/x.csv"
 bad 1 export "$run" --trace "$scratch/gone/x.json"
 contains "$err" "$scratch/gone/x.json"
+cp "$run/events.jsonl" "$scratch/kept.jsonl"
+bad 2 export "$run" --trace "$run/events.jsonl"
+bad 2 export "$run/events.jsonl" --csv "$run/../run/events.jsonl"
+cmp -s "$run/events.jsonl" "$scratch/kept.jsonl" || fail "an export wrote over its source"
 mkdir "$scratch/later"
 header 2 0 >"$scratch/later/events.jsonl"
 bad 1 export "$scratch/later" --trace "$scratch/half.json"

@@ -25,6 +25,13 @@ good probe "$scratch/data/\"a\" file" --seconds 0.2
 
 bad 1 probe "$scratch/nowhere"
 contains "$err" "give a path that is there"
+if [ -d /proc/self ]; then
+    bad 1 probe /proc
+    contains "$err" "/proc is the kernel's own and no storage (probe): give a directory to write in"
+fi
+mkfifo "$scratch/pipe"
+timeout 10 "$millhead" probe "$scratch/pipe" >"$scratch/out" 2>"$scratch/err"
+[ $? -eq 1 ] || fail "a pipe was not refused at once"
 bad 1 probe "$scratch/data" --size 900000TB
 contains "$err" "the probe needs 900000000000 MB (probe): free some"
 bad 2 probe s3://bucket/shard.tar
