@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 #: Each has a function ``main(arguments)`` that returns the exit code.
@@ -16,6 +17,8 @@ VERBS = {
 
 def main() -> int:
     """The verb named by the first argument."""
+    if sys.stderr is None:  # closed: else what is told there would go to standard output
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the end
     verb, arguments = (sys.argv[1:2] or [""])[0], sys.argv[2:]
     if verb not in VERBS:
         print(

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from millhead._options import read_text
+
 #: A configuration's name is a directory's name too.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 #: How a repeat's or a cold run's directory ends; see _bench_matrix.
@@ -172,7 +174,7 @@ def _check_key(key: Any, value: Any, place: str) -> None:
 def read(path: Path, loader: str) -> list[Config]:
     """The configurations of a YAML (or JSON) file; raises Wrong."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except UnicodeDecodeError:
         raise Wrong(f"not a text file ({path}): give a YAML file with configs:") from None
     except OSError as error:

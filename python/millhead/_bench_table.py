@@ -118,6 +118,6 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def wants_colour(stream: TextIO = sys.stdout) -> bool:
-    """Whether escape sequences are welcome there."""
-    return stream.isatty() and not os.environ.get("NO_COLOR")
+def wants_colour(stream: TextIO | None = sys.stdout) -> bool:
+    """Whether escape sequences are welcome there; None: it is closed."""
+    return stream is not None and stream.isatty() and not os.environ.get("NO_COLOR")

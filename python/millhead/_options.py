@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import re
+import stat
 import sys
 from collections.abc import Callable
 
@@ -49,6 +51,8 @@ def show(text: str, end: str = "\n") -> None:
     """Print a result. Where it cannot be written the command ends: in one line, or without a word
     where whoever read it has enough, as in ``millhead bench --plan | head -1``."""
     try:
+        if sys.stdout is None:  # Python's word for closed; print would say nothing
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         print(text, end=end, flush=True)
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is held back goes nowhere
@@ -57,6 +61,17 @@ def show(text: str, end: str = "\n") -> None:
         what = f"cannot write the result: {error.strerror}"
         say(f"{what} (standard output): check where the output goes")
         sys.exit(1)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """What a file holds. A pipe that nobody writes to is empty, and not waited for; a device, which
+    may have no end, is refused: OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(descriptor, encoding="utf-8") as file:
+        if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "a device and no file", os.fspath(path))
+        os.set_blocking(descriptor, True)
+        return file.read()
 
 
 def say(text: str) -> None:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millhead._options import show
+from millhead._options import read_text, show
 from millhead._sampler import Sampler
 
 HELP = """\
@@ -106,8 +106,7 @@ def _parse(arguments: list[str]) -> Request:
 def _check_probe(path: str) -> None:
     """Before the program runs, not after; what the file holds is the command's business."""
     try:
-        with open(path, encoding="utf-8") as file:
-            json.load(file)
+        json.loads(read_text(path))
     except (OSError, ValueError) as error:
         raise Wrong(
             f"cannot read --probe {path}: {error}",
@@ -212,7 +211,8 @@ def _wait(child: subprocess.Popen[bytes], signals: Iterable[int]) -> bool:
 
 
 def _judge(request: Request, run: Path, code: int) -> int:
-    sys.stdout.flush()
+    if sys.stdout is not None:  # closed: the command that judges says so
+        sys.stdout.flush()
     if not any(run.glob("events*.jsonl")):
         _say(*_nothing_recorded(request, code))
         return INTERRUPTED if code == INTERRUPTED else FAILED

@@ -111,6 +111,29 @@ def test_a_result_that_cannot_be_written_is_told_in_a_line(arguments: list[str])
     )
 
 
+def _with_closed(number: int, command: str) -> subprocess.CompletedProcess[str]:
+    script = f"exec {COMMAND} {command} {number}>&-"
+    return subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [*RESULTS, ["doctor", "--", "true"], ["plan", "cpus"]], ids=" ".join
+)
+def test_a_closed_standard_output_is_told_in_a_line(arguments: list[str]) -> None:
+    done = _with_closed(1, " ".join(arguments))
+    assert done.returncode == 1
+    told = "no torch DataLoader" if arguments[0] == "doctor" else "Bad file descriptor"
+    assert told in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_closed_standard_error_leaves_the_result_alone() -> None:
+    done = _with_closed(2, "bench --plan")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "configs:")
+    assert _with_closed(2, "bench --wrong").stdout == ""
+
+
 @pytest.mark.parametrize("arguments", RESULTS, ids=" ".join)
 def test_whoever_has_read_enough_hears_no_complaint(arguments: list[str]) -> None:
     ours, theirs = os.pipe()
