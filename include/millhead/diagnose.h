@@ -142,6 +142,7 @@ typedef struct mh_facts {
 
     /* The loader's settings; -1: not known. */
     int workers, prefetch, batch_size, in_order, persistent, pin_memory;
+    int by_sample;  /* 1: workers share the samples of a batch (dispatch="sample"); 0 otherwise */
     int cpus;       /* CPUs the run was allowed */
     char start[16]; /* "fork", ... */
     char kind[16];  /* "torch", "millhead", "iterable", "earthmover" */

@@ -19,12 +19,14 @@ typedef struct wait_record {
     uint64_t t;
     uint32_t nth;
     uint32_t waited; /* 1: its wait was seen, not only its step */
+    uint32_t made;   /* 1: its cost has what workers tell of it */
     mh_batch_cost cost;
 } wait_record;
 
 /* What the worker tells of it. */
 typedef struct work_record {
     mh_record_key key;
+    uint64_t t; /* when it began */
     uint64_t fetch, fetch_cpu, fetch_delay, excess;
     uint64_t collate, collate_cpu, collate_delay, collate_end;
     uint64_t read;
@@ -60,7 +62,7 @@ static mh_loader_seen *loader_of(mh_batches *batches, uint32_t loader)
         return NULL;
     batches->loaders = items;
     mh_loader_seen *seen = &batches->loaders[batches->loader_count++];
-    *seen = (mh_loader_seen){loader, -1, -1, -1, -1, -1, -1, -1, "", "", 0, 0, 0, 0, 0, 0, 0};
+    *seen = (mh_loader_seen){loader, -1, -1, -1, -1, -1, -1, -1, 0, "", "", 0, 0, 0, 0, 0, 0, 0};
     return seen;
 }
 
@@ -81,6 +83,7 @@ static int loader_event(mh_batches *batches, const mh_log_event *event)
     seen->persistent = setting(event->persistent);
     seen->pin_memory = setting(event->pin_memory);
     seen->cpus = setting(event->cpus);
+    seen->by_sample = mh_json_is(&event->dispatch, "sample");
     (void)mh_json_text(&event->start, seen->start, sizeof seen->start);
     (void)mh_json_text(&event->kind, seen->kind, sizeof seen->kind);
     return 1;
@@ -198,6 +201,8 @@ static int fetch_event(mh_batches *batches, const mh_log_event *event)
     work_record *work = work_get(batches, event);
     if (!work)
         return 0;
+    if (!work->fetched)
+        work->t = mh_log_or(event->t, 0);
     work->fetched = 1;
     work->fetch += mh_log_or(event->ns, 0);
     work->fetch_cpu += mh_log_or(event->cpu, 0);
@@ -338,6 +343,8 @@ static void add_work(const mh_batches *batches, wait_record *wait)
 {
     mh_batch_cost *cost = &wait->cost;
     mh_record_key key = {wait->key.loader, wait->key.epoch, cost->worker, wait->nth};
+    if (wait->made)
+        return;
     const work_record *work = mh_records_find(&batches->works, key);
     if (work && work->fetched) {
         cost->fetch = work->fetch;
@@ -358,6 +365,105 @@ static void add_work(const mh_batches *batches, wait_record *wait)
     }
     if (!work && cost->worker < 0 && cost->samples && batches->sum.samples > 0)
         add_share(&batches->sum, cost);
+}
+
+/* --- dispatch="sample": workers take runs of samples in the order of batches --- */
+
+typedef struct shared_run {
+    uint64_t t;
+    uint32_t epoch, work;
+} shared_run;
+
+static int by_epoch(const void *a, const void *b)
+{
+    const shared_run *x = a, *y = b;
+    if (x->epoch != y->epoch)
+        return x->epoch < y->epoch ? -1 : 1;
+    return (x->t > y->t) - (x->t < y->t);
+}
+
+static void add_run(wait_record *wait, const work_record *work)
+{
+    mh_batch_cost *cost = &wait->cost;
+    if (!wait->made) {
+        wait->made = 1;
+        cost->fetch = cost->fetch_cpu = cost->collate = cost->collate_cpu = 0;
+        cost->transfer = cost->order < cost->wait ? cost->order : cost->wait;
+    }
+    cost->fetch += work->fetch;
+    if (work->no_cpu || cost->fetch_cpu == MH_NOT_MEASURED)
+        cost->fetch_cpu = MH_NOT_MEASURED;
+    else
+        cost->fetch_cpu += work->fetch_cpu;
+    cost->fetch_delay += work->fetch_delay;
+    cost->fetch_excess += work->excess;
+    cost->read_bytes += work->read;
+    cost->collate += work->collate;
+    cost->collate_cpu += work->collate_cpu;
+    cost->collate_delay += work->collate_delay;
+}
+
+/* One epoch's runs to its batches, by position. Where there are fewer samples than were delivered,
+ * or more than can have been on their way, somebody fetched twice or passed over some: then no
+ * run's position is known. */
+static void give_runs(mh_batches *batches, const mh_loader_seen *seen, size_t first, size_t end,
+                      const shared_run *runs, size_t count)
+{
+    double delivered = 0, made = 0, position = 0;
+    double ahead = (double)seen->workers * seen->prefetch * seen->batch_size;
+    for (size_t at = first; at < end; at++)
+        delivered += ((const wait_record *)mh_records_at(&batches->waits, at))->cost.samples;
+    for (size_t at = 0; at < count; at++)
+        made += ((const work_record *)mh_records_at(&batches->works, runs[at].work))->samples;
+    if (made < delivered || made > delivered + ahead)
+        return;
+    wait_record *wait = mh_records_at(&batches->waits, first);
+    double ends = wait->cost.samples; /* where the samples of that batch do */
+    for (size_t at = 0; at < count; at++) {
+        const work_record *work = mh_records_at(&batches->works, runs[at].work);
+        double middle = position + work->samples / 2.0;
+        position += work->samples;
+        while (middle >= ends) {
+            if (++first == end)
+                return;
+            wait = mh_records_at(&batches->waits, first);
+            ends += wait->cost.samples;
+        }
+        add_run(wait, work);
+    }
+}
+
+/* Finds out which batch each run was of. Not where batches come as they are ready: nobody tells
+ * which one a wait was for. */
+static mh_status give_all_runs(mh_batches *batches, const mh_loader_seen *seen, mh_error *err)
+{
+    size_t count = 0, from = 0, waits = batches->waits.count;
+    if (!seen->by_sample || seen->workers <= 0 || seen->in_order == 0)
+        return MH_OK;
+    shared_run *runs = mh_calloc(batches->works.count + 1, sizeof *runs);
+    if (!runs)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu runs", batches->works.count);
+    for (size_t at = 0; at < batches->works.count; at++) {
+        const work_record *work = mh_records_at(&batches->works, at);
+        if (work->fetched && work->key.loader == seen->loader && work->key.worker >= 0)
+            runs[count++] = (shared_run){work->t, work->key.epoch, (uint32_t)at};
+    }
+    qsort(runs, count, sizeof *runs, by_epoch);
+    for (size_t first = 0, end; first < waits; first = end) {
+        uint32_t epoch = ((const wait_record *)mh_records_at(&batches->waits, first))->key.epoch;
+        for (end = first + 1; end < waits; end++)
+            if (((const wait_record *)mh_records_at(&batches->waits, end))->key.epoch != epoch)
+                break;
+        while (from < count && runs[from].epoch < epoch)
+            from++;
+        size_t to = from;
+        while (to < count && runs[to].epoch == epoch)
+            to++;
+        give_runs(batches, seen, first, end, runs + from, to - from);
+        from = to;
+    }
+    mh_free(runs);
+    return MH_OK;
 }
 
 /* Makes the records an array of costs where they lie: a run of millions of batches is not kept
@@ -388,6 +494,7 @@ static void settings_facts(const mh_loader_seen *seen, mh_facts *facts)
     facts->prefetch = seen->prefetch;
     facts->batch_size = seen->batch_size;
     facts->in_order = seen->in_order;
+    facts->by_sample = seen->by_sample;
     facts->persistent = seen->persistent;
     facts->pin_memory = seen->pin_memory;
     facts->cpus = seen->cpus;
@@ -462,6 +569,7 @@ mh_status mh_batches_facts(mh_batches *batches, mh_run *run, uint64_t *steady, m
     *steady = first->t + first->cost.wait;
     run->setup_s = (double)(seen->first_setup_ns + first->cost.wait) / 1e9;
     run->loader = seen->loader;
+    MH_TRY(give_all_runs(batches, seen, err));
     if (!costs_take(batches, run))
         return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu batches", count);
     uint64_t *waits = run->sorted_waits = mh_calloc(count, sizeof *waits);

@@ -310,11 +310,12 @@ static mh_status fix_tail(mh_inquiry *inquiry, mh_error *err)
     } else if (as_ready.ns <= needed) {
         out->fix_settings.in_order = 0;
         predict(inquiry, as_ready.ns);
-        mh_say_fix(out,
-                   "in_order=False (batches as they are ready), or dispatch=\"sample\" of "
-                   "millhead's DataLoader, which keeps the order; the run is then %.2f times as "
-                   "fast",
-                   out->predicted_gain);
+        mh_say_fix(
+            out, "in_order=False (batches as they are ready)%s; the run is then %.2f times as fast",
+            inquiry->facts->by_sample
+                ? ""
+                : ", or dispatch=\"sample\" of millhead's DataLoader, which keeps the order",
+            out->predicted_gain);
     } else if (workers.ns <= needed) {
         advise_workers(inquiry, &workers);
     } else {
@@ -379,6 +380,8 @@ static void say_nothing_to_fix(mh_inquiry *inquiry)
     mh_verdict *out = inquiry->out;
     if (out->cause == MH_CAUSE_DEVICE)
         mh_say_fix(out, "nothing in the loader: it keeps up; a faster step is what would help");
+    else if (inquiry->facts->batch_count < 2)
+        mh_say_fix(out, "one batch shows no pace: measure a run of 20 batches or more");
     else if (inquiry->sums.fetch_known * 2 < inquiry->sums.batches)
         mh_say_fix(out, "the loop waits and the workers were not measured: iterate "
                         "millhead.watch(loader), or run millhead doctor -- python train.py");

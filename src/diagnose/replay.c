@@ -33,7 +33,20 @@ typedef struct replay_worker {
     size_t under_way;    /* ordered and not yet delivered */
     int busy;
     double passed; /* when the last batch it has made was on its way: one after the other */
+    size_t place;  /* on the board, of the piece it makes */
 } replay_worker;
+
+/* Where workers share batches, each in a place of `orders`: pieces are taken in order by whoever is
+ * free. */
+typedef struct replay_board {
+    size_t *left;   /* by place: pieces that are not made */
+    size_t *free;   /* places without a batch */
+    size_t *places; /* of batches that have pieces to give out, by number in the window */
+    size_t *idle;   /* workers without work */
+    size_t next;    /* the batch whose pieces are given out */
+    size_t piece;   /* of it the next one */
+    size_t free_count, idle_count;
+} replay_board;
 
 typedef enum replay_doing { ASKING, TAKING, STEPPING } replay_doing;
 
@@ -51,11 +64,13 @@ typedef struct replay_sim {
                          those after it are places in `orders` whose batch is on its way */
     replay_worker *worker;
     size_t *orders; /* workers x prefetch */
+    int shared;     /* batches are: dispatch="sample" */
+    replay_board board;
 
     size_t first, end, sent, delivered; /* of the epoch; batch numbers of the run */
     int turn;                           /* whose turn it is to get an order */
-    size_t *ready; /* in order: by batch, 1 when there; else a queue of workers'
-                      numbers */
+    size_t *ready; /* places in `orders`, + 1: in order by batch, 0 until it is there; else a queue
+                    */
     size_t *ready_batch;
     size_t ready_head, ready_count;
     replay_doing doing;
@@ -153,6 +168,104 @@ static void begin(replay_sim *sim, int actor, double blocked, double cpu)
     heap_push(&sim->blocked, sim->now + blocked, actor);
 }
 
+/* --- a loader whose workers share batches ---------------------------------------------------- */
+
+/* Pieces of a batch: a run of samples takes about 2 ms; more pieces than this add nothing but time
+ * to replay them. */
+#define RUN_NS 2e6
+#define MOST_PIECES 8
+
+static size_t pieces_of(const replay_sim *sim, size_t batch, const mh_costs *costs)
+{
+    size_t pieces = sim->facts->batches[batch].samples;
+    double making = making_cpu(costs) + costs->fetch_blocked + costs->collate_blocked;
+    if (making < RUN_NS || pieces < 1)
+        return 1;
+    pieces = pieces < (size_t)sim->workers ? pieces : (size_t)sim->workers;
+    return pieces < MOST_PIECES ? pieces : MOST_PIECES;
+}
+
+/* The part of a batch's fetching that is in this piece: slow samples are in the first ones, each in
+ * one, the rest is evenly in all. */
+static double part_of_piece(const replay_sim *sim, size_t batch, size_t piece, size_t pieces)
+{
+    const mh_batch_cost *measured = &sim->facts->batches[batch];
+    mh_costs costs;
+    mh_costs_of(&costs, &sim->costing, measured);
+    double fetch = costs.fetch_cpu + costs.read_cpu + costs.fetch_blocked;
+    double excess = sim->options->clip_excess ? 0 : mh_excess(measured, &costs);
+    double share = fetch > 0 ? (excess < fetch ? excess / fetch : 1) : 0;
+    double longest = mh_ns(sim->facts->sample_max_ns);
+    size_t slow = 1;
+    while (slow < pieces && longest > 0 && excess > (double)slow * longest)
+        slow++;
+    return (1 - share) / (double)pieces + (piece < slow ? share / (double)slow : 0);
+}
+
+static void board_give_out(replay_sim *sim)
+{
+    replay_board *board = &sim->board;
+    while (board->idle_count && board->next < sim->sent) {
+        size_t batch = board->next, piece = board->piece;
+        int number = (int)board->idle[--board->idle_count];
+        mh_costs costs;
+        costs_at(sim, batch, &costs);
+        size_t pieces = pieces_of(sim, batch, &costs);
+        double part = part_of_piece(sim, batch, piece, pieces);
+        sim->worker[number].place = board->places[(batch - sim->first) % sim->window];
+        begin(sim, number, costs.fetch_blocked * part + costs.collate_blocked / (double)pieces,
+              (costs.fetch_cpu + costs.read_cpu) * part + costs.collate_cpu / (double)pieces);
+        board->piece = piece + 1 < pieces ? piece + 1 : 0;
+        board->next += board->piece == 0;
+    }
+}
+
+static void board_post(replay_sim *sim)
+{
+    replay_board *board = &sim->board;
+    size_t batch = sim->sent++, place = board->free[--board->free_count];
+    mh_costs costs;
+    costs_at(sim, batch, &costs);
+    sim->orders[place] = batch;
+    board->left[place] = pieces_of(sim, batch, &costs);
+    board->places[(batch - sim->first) % sim->window] = place;
+    board_give_out(sim);
+}
+
+static void board_piece_done(replay_sim *sim, int number)
+{
+    replay_board *board = &sim->board;
+    size_t place = sim->worker[number].place;
+    mh_costs costs;
+    board->idle[board->idle_count++] = (size_t)number;
+    if (--board->left[place] == 0) {
+        costs_at(sim, sim->orders[place], &costs);
+        heap_push(&sim->blocked, sim->now + costs.passing, sim->workers + 1 + (int)place);
+    }
+    board_give_out(sim);
+}
+
+static void board_clear(replay_sim *sim)
+{
+    replay_board *board = &sim->board;
+    board->next = sim->first;
+    board->piece = 0;
+    for (board->free_count = 0; board->free_count < sim->window; board->free_count++)
+        board->free[board->free_count] = board->free_count;
+    for (board->idle_count = 0; board->idle_count < (size_t)sim->workers; board->idle_count++)
+        board->idle[board->idle_count] = board->idle_count;
+}
+
+static int board_make(replay_sim *sim)
+{
+    replay_board *board = &sim->board;
+    board->left = mh_calloc(sim->window, sizeof(size_t));
+    board->free = mh_calloc(sim->window, sizeof(size_t));
+    board->places = mh_calloc(sim->window, sizeof(size_t));
+    board->idle = mh_calloc((size_t)sim->workers, sizeof(size_t));
+    return board->left && board->free && board->places && board->idle;
+}
+
 /* --- the loader ------------------------------------------------------------------------------ */
 
 static void worker_go_on(replay_sim *sim, int number)
@@ -173,6 +286,10 @@ static void send_order(replay_sim *sim)
 {
     if (sim->sent == sim->end)
         return;
+    if (sim->shared) {
+        board_post(sim);
+        return;
+    }
     size_t prefetch = (size_t)sim->prefetch;
     for (int tried = 0; tried < sim->workers; tried++) {
         int number = sim->turn;
@@ -193,23 +310,25 @@ static void take_if_there(replay_sim *sim)
 {
     if (sim->doing != ASKING || sim->delivered == sim->end)
         return;
-    size_t place = (sim->delivered - sim->first) % sim->window;
-    int number;
+    size_t place = (sim->delivered - sim->first) % sim->window, order;
     if (sim->options->in_order) {
         if (!sim->ready[place])
             return;
-        number = (int)sim->ready[place] - 1;
+        order = sim->ready[place] - 1;
         sim->ready[place] = 0;
         sim->taken = sim->delivered;
     } else {
         if (!sim->ready_count)
             return;
-        number = (int)sim->ready[sim->ready_head] - 1;
+        order = sim->ready[sim->ready_head] - 1;
         sim->taken = sim->ready_batch[sim->ready_head];
         sim->ready_head = (sim->ready_head + 1) % sim->window;
         sim->ready_count--;
     }
-    sim->worker[number].under_way--;
+    if (sim->shared)
+        sim->board.free[sim->board.free_count++] = order;
+    else
+        sim->worker[order / (size_t)sim->prefetch].under_way--;
     mh_costs costs;
     costs_at(sim, sim->taken, &costs);
     sim->doing = TAKING;
@@ -235,10 +354,10 @@ static void worker_done(replay_sim *sim, int number)
 /* An order's batch has come: its place in `orders` is its worker's until it is delivered. */
 static void batch_passed(replay_sim *sim, size_t order)
 {
-    size_t number = order / (size_t)sim->prefetch, batch = sim->orders[order];
+    size_t batch = sim->orders[order];
     size_t place = sim->options->in_order ? (batch - sim->first) % sim->window
                                           : (sim->ready_head + sim->ready_count) % sim->window;
-    sim->ready[place] = number + 1;
+    sim->ready[place] = order + 1;
     sim->ready_batch[place] = batch;
     sim->ready_count += !sim->options->in_order;
     take_if_there(sim);
@@ -305,6 +424,8 @@ static void pass_to_next_end(replay_sim *sim)
     }
     if (actor == sim->workers)
         consumer_done(sim);
+    else if (sim->shared)
+        board_piece_done(sim, actor);
     else
         worker_done(sim, actor);
 }
@@ -315,6 +436,8 @@ static void play_with_workers(replay_sim *sim)
     sim->turn = 0;
     sim->doing = ASKING;
     sim->asked = sim->now;
+    if (sim->shared)
+        board_clear(sim);
     for (size_t order = 0; order < sim->window; order++)
         send_order(sim);
     while (sim->blocked.count + sim->running.count)
@@ -425,6 +548,10 @@ static void sim_free(replay_sim *sim)
     mh_free(sim->orders);
     mh_free(sim->ready);
     mh_free(sim->ready_batch);
+    mh_free(sim->board.left);
+    mh_free(sim->board.free);
+    mh_free(sim->board.places);
+    mh_free(sim->board.idle);
 }
 
 static int sim_make(replay_sim *sim)
@@ -441,7 +568,7 @@ static int sim_make(replay_sim *sim)
     sim->ready = mh_calloc(sim->window, sizeof(size_t));
     sim->ready_batch = mh_calloc(sim->window, sizeof(size_t));
     return sim->blocked.phases && sim->running.phases && sim->cpu_left && sim->worker &&
-           sim->orders && sim->ready && sim->ready_batch;
+           sim->orders && sim->ready && sim->ready_batch && (!sim->shared || board_make(sim));
 }
 
 static uint64_t whole_ns(double ns)
@@ -461,6 +588,7 @@ mh_status mh_replay(mh_replay_result *out, const mh_facts *facts, const mh_repla
         .cpus = options->cpus > 0 ? options->cpus : 0,
         .workers = options->workers,
         .prefetch = options->prefetch,
+        .shared = facts->by_sample == 1,
     };
     /* more under way than there are batches changes nothing, and takes memory */
     size_t enough = facts->batch_count / (size_t)(sim.workers ? sim.workers : 1) + 1;

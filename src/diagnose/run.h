@@ -90,6 +90,7 @@ MH_MUST_CHECK mh_status mh_ranks_facts(const mh_ranks *ranks, mh_rank_cost **out
 typedef struct mh_loader_seen {
     uint32_t loader;
     int workers, prefetch, batch_size, in_order, persistent, pin_memory, cpus;
+    int by_sample;
     char start[16], kind[16];
     uint64_t setup_ns, first_setup_ns;
     uint64_t total_ns;    /* waits and steps */

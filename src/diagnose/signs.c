@@ -231,12 +231,20 @@ static void warn_short(const mh_inquiry *inquiry)
 static void warn_handover(const mh_inquiry *inquiry)
 {
     double gain = inquiry->gain[MH_LOSS_TRANSFER], batches = inquiry->sums.batches;
-    if (gain >= MH_GAIN_MATTERS && gain < MH_GAIN_HANDOVER && batches > 0)
+    if (gain < MH_GAIN_MATTERS || gain >= MH_GAIN_HANDOVER || !(batches > 0))
+        return;
+    const mh_costs *costs = &inquiry->sums.costs;
+    if (mh_drawing_is_most(costs))
         mh_warning(inquiry->out,
-                   "handing a batch over takes %.3g ms, %.0f %% of the run: "
-                   "millhead.torch.DataLoader does it in shared memory",
-                   (inquiry->sums.costs.transfer + inquiry->sums.costs.passing) / batches / 1e6,
-                   100 * (1 - 1 / gain));
+                   "drawing the order of a batch takes the training process %.3g ms, %.0f %% of "
+                   "the run: make the sampler cheaper",
+                   costs->drawing / batches / 1e6, 100 * (1 - 1 / gain));
+    else
+        mh_warning(inquiry->out, "handing a batch over takes %.3g ms, %.0f %% of the run: %s",
+                   (costs->transfer + costs->passing) / batches / 1e6, 100 * (1 - 1 / gain),
+                   strcmp(inquiry->facts->kind, "torch") == 0
+                       ? "millhead.torch.DataLoader does it in shared memory"
+                       : "smaller dtypes, no long strings or nested objects in a batch");
 }
 
 void mh_signs(const mh_inquiry *inquiry)

@@ -533,6 +533,8 @@ static void list_others(mh_inquiry *inquiry, double straggler_gain)
 static mh_status judge_rest(mh_inquiry *inquiry, mh_error *err)
 {
     mh_verdict *out = inquiry->out;
+    if (inquiry->facts->batch_count < 2)
+        return MH_OK; /* the wait for a first batch tells nothing of the next */
     mh_replay_options free_loader = inquiry->base;
     free_loader.fetch_cpu = free_loader.fetch_blocked = 0;
     free_loader.collate = 0;

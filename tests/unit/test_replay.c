@@ -169,6 +169,55 @@ static void out_of_order_hides_one_slow_batch(void **state)
     free_facts(&facts);
 }
 
+/* dispatch="sample": two workers make a batch in half the time, but for a slow sample in it. */
+static void a_shared_batch_is_made_by_all_workers(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(1, 2, 4, 1 * MS);
+    set_fetch(&facts, 0, 80 * MS);
+    mh_replay_options options = options_of(&facts);
+    assert_int_equal(played(&facts, &options).total_ns, 81 * MS);
+    facts.by_sample = 1;
+    assert_int_equal(played(&facts, &options).total_ns, 41 * MS);
+    set_fetch(&facts, 0, 180 * MS);
+    planted_batches(&facts)[0].fetch_excess = 100 * MS;
+    facts.sample_max_ns = 110 * MS;
+    assert_int_equal(played(&facts, &options).total_ns, 141 * MS);
+    facts.sample_max_ns = 60 * MS; /* it were two, then */
+    assert_int_equal(played(&facts, &options).total_ns, 91 * MS);
+    options.clip_excess = 1;
+    assert_int_equal(played(&facts, &options).total_ns, 41 * MS);
+    set_fetch(&facts, 0, 1 * MS); /* less than a run is not shared */
+    planted_batches(&facts)[0].fetch_excess = 0;
+    assert_int_equal(played(&facts, &options).total_ns, 2 * MS);
+    free_facts(&facts);
+}
+
+/* While one worker has a slow sample the other goes on, as far as there is room; out of order the
+ * loop does as well. */
+static void a_slow_sample_of_a_shared_batch_holds_up_the_window(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(40, 2, 4, 10 * MS);
+    set_fetch(&facts, 0, 8 * MS);
+    planted_batches(&facts)[20].fetch += 400 * MS;
+    planted_batches(&facts)[20].fetch_excess = 400 * MS;
+    facts.sample_max_ns = 401 * MS;
+    facts.by_sample = 1;
+    mh_replay_options options = options_of(&facts);
+    double even = 40 * 10 + 4, held_up = (double)played(&facts, &options).total_ns / 1e6;
+    assert_near(held_up, even + 400 - 3 * 10, 12); /* three more are on the way, or taken before */
+    options.prefetch = 16;
+    assert_near((double)played(&facts, &options).total_ns / 1e6, even + 400 - 19 * 10, 120);
+    options.prefetch = 2;
+    options.in_order = 0;
+    assert_near((double)played(&facts, &options).total_ns / 1e6, held_up - 190, 30);
+    options.in_order = 1;
+    options.clip_excess = 1;
+    assert_near((double)played(&facts, &options).total_ns / 1e6, even, 1);
+    free_facts(&facts);
+}
+
 static void startup_comes_once_an_epoch(void **state)
 {
     (void)state;
@@ -292,6 +341,8 @@ int main(void)
         cmocka_unit_test(ranks_share_the_cpus),
         cmocka_unit_test(random_runs_follow_the_recurrence),
         cmocka_unit_test(out_of_order_hides_one_slow_batch),
+        cmocka_unit_test(a_shared_batch_is_made_by_all_workers),
+        cmocka_unit_test(a_slow_sample_of_a_shared_batch_holds_up_the_window),
         cmocka_unit_test(startup_comes_once_an_epoch),
         cmocka_unit_test(training_stays_when_main_work_goes),
         cmocka_unit_test(waits_nobody_explains_stay),

@@ -159,6 +159,43 @@ static void test_a_shared_batch_has_its_share(void **state)
     mh_run_close(run);
 }
 
+/* dispatch="sample": workers take runs of samples in the order of batches, so that the order in
+ * which runs began tells whose they were. The events are in another. */
+static const char by_sample[] = HEADER
+    "{\"event\":\"loader\",\"loader\":0,\"kind\":\"millhead\",\"workers\":2,\"prefetch\":1,"
+    "\"batch_size\":4,\"in_order\":true,\"dispatch\":\"sample\"}\n"
+    "{\"event\":\"fetch\",\"t\":1020,\"ns\":40,\"cpu\":8,\"worker\":0,\"nth\":1,\"samples\":3}\n"
+    "{\"event\":\"fetch\",\"t\":1000,\"ns\":10,\"cpu\":1,\"worker\":0,\"nth\":0,\"samples\":2}\n"
+    "{\"event\":\"sample\",\"ns\":900,\"worker\":1,\"nth\":1}\n"
+    "{\"event\":\"fetch\",\"t\":1030,\"ns\":903,\"cpu\":16,\"worker\":1,\"nth\":1,\"samples\":1}\n"
+    "{\"event\":\"fetch\",\"t\":1001,\"ns\":20,\"cpu\":2,\"worker\":1,\"nth\":0,\"samples\":2}\n"
+    "{\"event\":\"wait\",\"t\":900,\"ns\":200,\"batch\":0,\"worker\":-1,\"samples\":4}\n"
+    "{\"event\":\"wait\",\"t\":1300,\"ns\":700,\"batch\":1,\"worker\":-1,\"samples\":4}\n";
+
+static void test_a_shared_batch_has_its_runs(void **state)
+{
+    char text[2 * sizeof by_sample];
+    mh_run *run = read_text(*state, "runs.jsonl", by_sample);
+    const mh_batch_cost *batch = mh_run_facts(run)->batches;
+    assert_int_equal(mh_run_facts(run)->by_sample, 1);
+    assert_int_equal(batch[0].fetch, 30);
+    assert_int_equal(batch[0].fetch_cpu, 3);
+    assert_int_equal(batch[0].fetch_excess, 0);
+    assert_int_equal(batch[1].fetch, 943);
+    assert_int_equal(batch[1].fetch_cpu, 24);
+    assert_true(batch[1].fetch_excess > 850);
+    mh_run_close(run);
+    /* more samples than can have been on their way: their places are not known */
+    (void)snprintf(text, sizeof text,
+                   "%s{\"event\":\"fetch\",\"t\":1040,\"ns\":27,\"worker\":1,\"nth\":2,"
+                   "\"samples\":9}\n",
+                   by_sample);
+    run = read_text(*state, "twice.jsonl", text);
+    batch = mh_run_facts(run)->batches;
+    assert_int_equal(batch[0].fetch, batch[1].fetch);
+    mh_run_close(run);
+}
+
 static void test_short_samples_count_for_the_median(void **state)
 {
     /* 100 samples of which two are long enough for events: the median is that of the others */
@@ -565,6 +602,7 @@ int main(void)
 #define WITH_TREE(test) cmocka_unit_test_setup_teardown(test, make_tree, remove_tree)
         WITH_TREE(test_batches),
         WITH_TREE(test_a_shared_batch_has_its_share),
+        WITH_TREE(test_a_shared_batch_has_its_runs),
         WITH_TREE(test_short_samples_count_for_the_median),
         WITH_TREE(test_without_workers_the_loop_fetches),
         WITH_TREE(test_equal_numbers_are_other_batches),

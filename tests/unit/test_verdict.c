@@ -385,6 +385,18 @@ static void a_probed_disk_is_told_of_and_bounds_the_gain(void **state)
     free(planted_batches(&facts));
 }
 
+static void one_batch_is_not_enough(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(2, 0, 4, 15 * MS);
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_DEVICE);
+    facts.batch_count = 1;
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_UNCLEAR);
+    assert_non_null(strstr(verdict.fix, "20 batches"));
+    free(planted_batches(&facts));
+}
+
 static void handing_over_counts_when_it_is_much(void **state)
 {
     (void)state;
@@ -397,8 +409,17 @@ static void handing_over_counts_when_it_is_much(void **state)
     mh_verdict verdict = judged(&facts);
     assert_int_equal(verdict.cause, MH_CAUSE_DEVICE);
     assert_non_null(strstr(verdict.warnings[0], "handing a batch over"));
+    assert_non_null(strstr(verdict.warnings[0], "millhead.torch.DataLoader"));
+    (void)strcpy(facts.kind, "millhead"); /* which nobody needs to be told of */
+    assert_null(strstr(judged(&facts).warnings[0], "millhead.torch.DataLoader"));
+    (void)strcpy(facts.kind, "torch");
     for (size_t at = 0; at < 100; at++)
+        planted_batches(&facts)[at].order = 1 * MS;
+    assert_non_null(strstr(judged(&facts).warnings[0], "drawing the order"));
+    for (size_t at = 0; at < 100; at++) {
         planted_batches(&facts)[at].transfer = 5 * MS;
+        planted_batches(&facts)[at].order = 0;
+    }
     (void)planted_waits(&facts);
     verdict = judged(&facts);
     assert_int_equal(verdict.cause, MH_CAUSE_MAIN);
@@ -832,6 +853,7 @@ int main(void)
         cmocka_unit_test(a_plateau_is_no_growth),
         cmocka_unit_test(the_cpu_time_of_reading_is_the_disks),
         cmocka_unit_test(a_probed_disk_is_told_of_and_bounds_the_gain),
+        cmocka_unit_test(one_batch_is_not_enough),
         cmocka_unit_test(handing_over_counts_when_it_is_much),
         cmocka_unit_test(passing_on_is_blamed_only_when_it_sets_the_pace),
         cmocka_unit_test(waking_up_belongs_to_the_sleep),
