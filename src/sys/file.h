@@ -6,8 +6,8 @@
 
 #include <stddef.h>
 
-/* A descriptor to read from, or -1 with errno. A pipe with a name that nobody writes to is at its end
- * at once: whoever would open it plainly waited for ever. Any thread. */
+/* A descriptor to read from, or -1 with errno. A pipe with a name that nobody writes to is at its
+ * end at once: whoever would open it plainly waited for ever. Any thread. */
 int mh_file_open(const char *path);
 
 /* The whole of a file in memory, with a NUL after its *out_length bytes; NULL when it cannot be
