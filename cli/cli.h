@@ -27,7 +27,7 @@ int mh_cli_bad_option(int answer, char *const *argv, const char *where, const ch
 int mh_cli_number(int *out, const char *text, int least, const char *option, const char *where);
 
 /* Likewise for bytes ("4096", "512MB", "1.5GiB"; GB is 10^9) and for seconds above 0. */
-int mh_cli_size(uint64_t *out, const char *text, const char *option, const char *where);
+int mh_cli_size(uint64_t *out, const char *text, int least, const char *option, const char *where);
 int mh_cli_seconds(double *out, const char *text, const char *option, const char *where);
 
 /* Likewise for "64x64": up to `most` sizes into out[], how many into *count. */
@@ -57,6 +57,9 @@ const char *mh_cli_run_remedy(mh_status status);
 
 /* What to do about a file of --probe that is none. */
 #define MH_CLI_PROBE_REMEDY "make it with: millhead probe PATH --json > FILE"
+
+/* What is said of a URL that was not asked yet: user, password and query may be secret. */
+#define MH_CLI_SOME_URL "the URL"
 
 /* A verb that needs the user's Python: becomes `python -m millhead VERB ...`, of MILLHEAD_PYTHON,
  * of the interpreter beside this program, or of python3 in PATH. Returns only when that fails. */

@@ -174,7 +174,7 @@ int mh_cmd_probe(int argc, char **argv)
     options.read_only = read_only;
     options.progress = show_progress;
     options.progress_arg = &progress;
-    mh_progress_begin(&progress, "probing", options.path);
+    mh_progress_begin(&progress, "probing", url ? MH_CLI_SOME_URL : options.path);
     mh_status status = mh_probe_run(&probe, &options, &err);
     mh_progress_end(&progress);
     if (status != MH_OK)

@@ -21,7 +21,7 @@ static int read_value(const mh_cli_option *option, const char *where)
     case MH_CLI_COUNT:
         return mh_cli_number(option->place, optarg, option->least, option->name, where);
     case MH_CLI_SIZE:
-        return mh_cli_size(option->place, optarg, option->name, where);
+        return mh_cli_size(option->place, optarg, option->least, option->name, where);
     case MH_CLI_SECONDS:
         return mh_cli_seconds(option->place, optarg, option->name, where);
     case MH_CLI_TEXT:

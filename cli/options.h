@@ -9,7 +9,7 @@
 typedef enum mh_cli_kind {
     MH_CLI_FLAG,    /* bool: takes no value */
     MH_CLI_COUNT,   /* int: a whole number, `least` or more */
-    MH_CLI_SIZE,    /* uint64_t: bytes */
+    MH_CLI_SIZE,    /* uint64_t: bytes, `least` or more */
     MH_CLI_SECONDS, /* double */
     MH_CLI_TEXT,    /* const char *: as given */
 } mh_cli_kind;

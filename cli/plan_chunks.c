@@ -78,7 +78,8 @@ static void name_shape(char out[SHAPE_TEXT], const uint64_t *shape, size_t dimen
             (size_t)snprintf(out + used, SHAPE_TEXT - used, "%s%" PRIu64, at ? "x" : "", shape[at]);
 }
 
-/* One shape of the list into the table's next row. */
+/* One shape of the list into the table's next row. One that nobody asked for is left out where its
+ * numbers get too large: in many dimensions the usual sizes are huge. */
 static int add_row(chunk_table *table, const chunks_request *request, const char *text)
 {
     chunk_row *row = &table->rows[table->count++];
@@ -96,10 +97,14 @@ static int add_row(chunk_table *table, const chunks_request *request, const char
                            request->dimensions);
     name_shape(row->name, row->chunk, request->dimensions);
     if (mh_plan_chunks_make(&row->plan, request->sample, row->chunk, request->dimensions,
-                            request->item_bytes, &err) != MH_OK)
-        return mh_cli_fail(MH_CLI_USAGE, WHERE, "give smaller shapes with --sample and --chunk",
-                           "chunk %s: %s", row->name, err.message);
-    return MH_CLI_OK;
+                            request->item_bytes, &err) == MH_OK)
+        return MH_CLI_OK;
+    if (!request->chunks && table->count > 1) {
+        table->count--;
+        return MH_CLI_OK;
+    }
+    return mh_cli_fail(MH_CLI_USAGE, WHERE, "give smaller shapes with --sample and --chunk",
+                       "chunk %s: %s", row->name, err.message);
 }
 
 static int fill_table(chunk_table *table, const chunks_request *request)
@@ -121,14 +126,13 @@ static int fill_table(chunk_table *table, const chunks_request *request)
     }
 }
 
-/* Both the sample's items and their bytes: a chunk of the sample's own shape holds just it. */
+/* Below 2^64, as a row has at least as many. */
 static uint64_t sample_bytes(const chunks_request *request)
 {
-    mh_plan_chunks whole;
-    if (mh_plan_chunks_make(&whole, request->sample, request->sample, request->dimensions,
-                            request->item_bytes, NULL) != MH_OK)
-        return 0;
-    return whole.min_bytes;
+    uint64_t bytes = request->item_bytes;
+    for (size_t at = 0; at < request->dimensions; at++)
+        bytes *= request->sample[at];
+    return bytes;
 }
 
 static void print_json(const chunk_table *table, const chunks_request *request, const char *sample)
@@ -153,7 +157,8 @@ static void print_table(const chunk_table *table, const chunks_request *request,
     for (size_t at = 0; at < table->count; at++)
         if ((int)strlen(table->rows[at].name) > width)
             width = (int)strlen(table->rows[at].name);
-    (void)printf("A sample of %s, %" PRIu64 " bytes, from an array of chunks:\n\n", sample, own);
+    (void)printf("A sample of %s, %" PRIu64 " byte%s, from an array of chunks:\n\n", sample, own,
+                 own == 1 ? "" : "s");
     (void)printf("%-*s %21s  %25s %10s\n", width, "", "chunks touched", "bytes read", "of");
     (void)printf("%-*s %10s %10s  %12s %12s %10s\n", width, "chunk", "least", "most", "least",
                  "most", "it needed");

@@ -47,13 +47,13 @@ static int parse(memory_request *request, int argc, char **argv)
 {
     mh_plan_memory_options *options = &request->options;
     const mh_cli_option table[] = {
-        {"--batch-bytes", MH_CLI_SIZE, &options->batch_bytes, 0},
-        {"--sample-bytes", MH_CLI_SIZE, &request->sample_bytes, 0},
+        {"--batch-bytes", MH_CLI_SIZE, &options->batch_bytes, 1},
+        {"--sample-bytes", MH_CLI_SIZE, &request->sample_bytes, 1},
         {"--batch-size", MH_CLI_COUNT, &request->batch_size, 1},
         {"--workers", MH_CLI_COUNT, &options->workers, 0},
         {"--prefetch", MH_CLI_COUNT, &options->prefetch, 1},
         {"--ranks", MH_CLI_COUNT, &options->ranks, 1},
-        {"--available", MH_CLI_SIZE, &options->available_bytes, 0},
+        {"--available", MH_CLI_SIZE, &options->available_bytes, 1},
         {"--json", MH_CLI_FLAG, &request->json, 0},
         {"--help", MH_CLI_FLAG, &request->help, 0},
     };

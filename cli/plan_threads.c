@@ -106,9 +106,10 @@ static int limit_memory(memory_limits *out, const char *text, int64_t workers)
     } else if (strcmp(text, "none") != 0) {
         char *end;
         double share = strtod(text, &end);
-        if (*text == '0' && text[1] == '.' && !*end && share > 0)
+        bool real = (*text == '0' || *text == '1') && text[1] == '.' && !*end;
+        if (real && share > 0 && share <= 1)
             out->each = (uint64_t)(share * (double)memory.available_bytes);
-        else if (mh_cli_size(&out->each, text, "--memory-limit", WHERE) != MH_CLI_OK)
+        else if (mh_cli_size(&out->each, text, 0, "--memory-limit", WHERE) != MH_CLI_OK)
             return MH_CLI_USAGE;
     }
     if (__builtin_mul_overflow(out->each, (uint64_t)workers, &out->sum))
@@ -179,8 +180,8 @@ static void print_mode(const mh_plan_threads *plan, const mh_plan_threads_option
 
 static void print_crowding(const mh_plan_threads *plan, const mh_plan_threads_options *options)
 {
-    (void)printf("warning: %s: %" PRId64 " threads for %d CPUs%s; ",
-                 mh_plan_mode_name(options->mode), plan->total, plan->cpus,
+    (void)printf("warning: %s: %" PRId64 " threads for %d CPU%s%s; ",
+                 mh_plan_mode_name(options->mode), plan->total, plan->cpus, s_of(plan->cpus),
                  plan->nested ? ", as loader workers and streaming threads add up" : "");
     if (plan->most_workers > 0 && plan->most_workers < options->workers)
         (void)printf("num_workers=%d leaves each a CPU. ", plan->most_workers);
@@ -203,8 +204,8 @@ static void print_warnings(const mh_plan_threads *plan, const mh_plan_threads_op
 static void print_advice(const mh_plan_threads *plan, const mh_plan_threads_options *options)
 {
     const mh_plan_threads_advice *advice = &plan->advice;
-    (void)printf("\nFor %d CPUs and %d training process%s:\n", plan->cpus, options->ranks,
-                 options->ranks == 1 ? "" : "es");
+    (void)printf("\nFor %d CPU%s and %d training process%s:\n", plan->cpus, s_of(plan->cpus),
+                 options->ranks, options->ranks == 1 ? "" : "es");
     (void)printf("- a pool of ");
     if (advice->threads_least < advice->threads_most)
         (void)printf("%d to ", advice->threads_least);

@@ -63,7 +63,7 @@ static int parse(whatif_request *request, int argc, char **argv)
         {"--workers", MH_CLI_COUNT, &options->workers, 0},
         {"--prefetch", MH_CLI_COUNT, &options->prefetch, 1},
         {"--batch-size", MH_CLI_COUNT, &options->batch_size, 1},
-        {"--batch-bytes", MH_CLI_SIZE, &options->batch_bytes, 0},
+        {"--batch-bytes", MH_CLI_SIZE, &options->batch_bytes, 1},
         {"--cpus", MH_CLI_COUNT, &options->cpus, 1},
         {"--storage", MH_CLI_TEXT, &request->storage, 0},
         {"--probe", MH_CLI_TEXT, &request->probe, 0},
@@ -106,7 +106,8 @@ static int get_storage(mh_storage *out, whatif_request *request)
         options.seconds = PROBE_SECONDS;
         options.progress = show_progress;
         options.progress_arg = &progress;
-        mh_progress_begin(&progress, "probing", request->storage);
+        mh_progress_begin(&progress, "probing",
+                          mh_probe_is_url(request->storage) ? MH_CLI_SOME_URL : request->storage);
         status = mh_probe_run(&probe, &options, &err);
         mh_progress_end(&progress);
     }

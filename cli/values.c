@@ -19,7 +19,7 @@ static bool decimal(double *out, const char *text, char **end)
     return isfinite(*out);
 }
 
-int mh_cli_size(uint64_t *out, const char *text, const char *option, const char *where)
+int mh_cli_size(uint64_t *out, const char *text, int least, const char *option, const char *where)
 {
     static const struct {
         const char *name;
@@ -33,7 +33,8 @@ int mh_cli_size(uint64_t *out, const char *text, const char *option, const char 
     double number;
     if (decimal(&number, text, &end))
         for (size_t at = 0; at < sizeof units / sizeof *units; at++)
-            if (strcmp(end, units[at].name) == 0 && number * units[at].bytes < 0x1p62) {
+            if (strcmp(end, units[at].name) == 0 && number * units[at].bytes >= least &&
+                number * units[at].bytes < 0x1p62) {
                 *out = (uint64_t)(number * units[at].bytes);
                 return MH_CLI_OK;
             }

@@ -136,13 +136,23 @@ static void sum_up(whatif *what)
         what->size = what->facts.batch_size > 0 ? what->facts.batch_size : 1;
 }
 
+/* A longer step that was asked for is longer by the same for every batch: where the run trained
+ * nothing, what its steps differ by is no share of a real one. */
+static uint64_t changed_step(const whatif *what, double step_ns, double mean_s)
+{
+    double more_ns = (mean_s - what->step_s) * 1e9;
+    if (what->options->step_s > 0 && more_ns > 0)
+        return (uint64_t)(step_ns + more_ns);
+    return (uint64_t)(step_ns * (mean_s / what->step_s));
+}
+
 /* The device takes another time: what the loop does itself on a CPU stays. A step that was asked
  * for is one that did not wait for a CPU. */
-static void scale_steps(whatif *what, double factor)
+static void change_steps(whatif *what, double mean_s)
 {
     for (size_t at = 0; at < what->facts.batch_count; at++) {
         mh_batch_cost *batch = &what->batches[at];
-        uint64_t step = (uint64_t)(mh_ns(batch->step) * factor);
+        uint64_t step = changed_step(what, mh_ns(batch->step), mean_s);
         if (batch->step_train != MH_NOT_MEASURED) {
             uint64_t own = batch->step > batch->step_train ? batch->step - batch->step_train : 0;
             batch->step_train = step > own ? step - own : 0;
@@ -320,7 +330,7 @@ static mh_status make(mh_plan_whatif *plan, whatif *what, mh_error *err)
     what->growth = options->batch_size ? options->batch_size / what->size : 1;
     double step_s = options->step_s > 0 ? options->step_s : what->step_s * what->growth;
     if (what->step_s > 0)
-        scale_steps(what, step_s / what->step_s);
+        change_steps(what, step_s);
     if (options->cpus) { /* another machine */
         what->facts.cpus = options->cpus;
         what->others = 0;

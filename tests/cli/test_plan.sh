@@ -66,6 +66,13 @@ good plan --sample 24x3x128 chunks --chunk 24x1x100,7 --itemsize 4 --json
 contains "$out" '"sample_bytes": 36864'
 contains "$out" '{"chunk": "24x1x100", "min_chunks": 6, "max_chunks": 18, "min_bytes": 57600, '
 contains "$out" '"chunk": "7x7x7"'
+# in many dimensions the usual sizes are too large to count, and are left out
+good plan chunks --sample 4x4x4x4x4x4 --json
+contains "$out" '"sample_bytes": 4096, "rows": [{"chunk": "8x8x8x8x8x8", "min_chunks": 1, "max_chunks": 64, '
+contains "$out" '"chunk": "512x512x512x512x512x512"'
+lacks "$out" '1024x'
+good plan chunks --sample 18446744073709551615 --chunk 1 --json
+contains "$out" '"sample_bytes": 18446744073709551615'
 good plan chunks --help
 contains "$out" "--itemsize"
 
@@ -113,6 +120,8 @@ for size in x 4gb '' -1 ' 4' 0x10 1e300 inf 4GB4; do
     bad 2 plan memory --batch-bytes "$size"
 done
 bad 2 plan memory --batch-bytes 0
+bad 2 plan memory --batch-bytes 4 --available 0
+contains "$err" "--available is '0'"
 bad 2 plan memory --batch-bytes 4 --prefetch 0
 bad 2 plan memory --batch-bytes 1000TB --ranks 1000000 --workers 1
 contains "$err" "do not fit 64 bits"
@@ -145,6 +154,9 @@ contains "$out" '"memory_limit_bytes": null'
 good plan threads --mode cluster --ranks 4 --cluster-workers 2 --memory-limit 1TB
 contains "$out" "warning: the limits of all workers of clusters are 8.0 TB, there is "
 good plan threads --mode cluster --ranks 4 --shared --memory-limit 0.5
+good plan threads --mode cluster --cluster-workers 1 --memory-limit 1.0
+contains "$out" "B for each worker of a cluster"
+lacks "$out" "1 B for each"
 good plan threads
 good plan threads --help
 
@@ -180,6 +192,11 @@ contains "$out" "num_workers=8, prefetch_factor=2"
 contains "$out" "18.0 MB" # 2 x (3 x 2 + 3) batches
 contains "$out" "millhead probe"
 contains "$(printf '%s' "$out" | tr -d '\n')" "Most of it is blocked"
+# a run that trained nothing, a hiccup in its loop: no share of the step that is asked for
+sed 's/"ns":10000000/"ns":1000/; s/\("step".*"ns":\)1000\(.*"batch":50}\)/\1100000\2/' "$scratch/events.jsonl" \
+    >"$scratch/untrained.jsonl"
+good plan whatif "$scratch/untrained.jsonl" --step 0.01 --workers 4 --json
+contains "$out" '"needed": {"gpus": 1, "workers": 4, "prefetch": 2, '
 head -c 4000000 /dev/urandom >"$scratch/shard"
 good plan whatif "$scratch/events.jsonl" --storage "$scratch/shard"
 contains "$out" "$scratch/shard" # and what it gives, or that it lies in memory
