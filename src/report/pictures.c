@@ -13,6 +13,7 @@
 #define INK "#1b2430"
 #define FAINT "#5d6b7c"
 #define GRID "#e3e8ee"
+#define ONE_BATCH "the loop asked for one batch only"
 
 /* The colours of the page, by kind of lane; people who see few colours tell them apart too. */
 static const char *const colours[MH_LANE_KINDS] = {
@@ -39,11 +40,11 @@ static double frame_x(const frame *f, double t_ns)
 
 static void seconds_text(char *text, size_t room, double seconds)
 {
-    if (seconds >= 100)
+    if (seconds >= 99.95) /* of three digits %g would make "1e+02" */
         (void)snprintf(text, room, "%.0f s", seconds);
-    else if (seconds >= 1)
-        (void)snprintf(text, room, "%.2g s", seconds);
-    else if (seconds >= 1e-3)
+    else if (seconds >= 0.9995)
+        (void)snprintf(text, room, "%.3g s", seconds);
+    else if (seconds >= 0.9995e-3)
         (void)snprintf(text, room, "%.3g ms", seconds * 1e3);
     else
         (void)snprintf(text, room, "%.3g µs", seconds * 1e6);
@@ -241,7 +242,8 @@ static void box_fill(parameter_box *box, const mh_chapter *chapter)
     if (chapter->average_sample > 0)
         box_put(box, "average sample", text);
     seconds_text(text, sizeof text, chapter->waits.mean);
-    box_put(box, "average wait", text);
+    if (chapter->waits.count)
+        box_put(box, "average wait", text);
     (void)snprintf(text, sizeof text, "%.1f %%", 100 * chapter->verdict.device_wait_share);
     box_put(box, "white space in train", text);
     for (size_t at = 0; at < sizeof settings / sizeof *settings; at++) {
@@ -275,6 +277,11 @@ static void gantt_waits(mh_svg *svg, const mh_chapter *chapter, double x, double
     const mh_wait_picture *picture = &chapter->wait_picture;
     uint64_t most = 1;
     char text[64];
+    if (!chapter->waits.count) {
+        mh_svg_text(svg, x + width / 2, y + height / 2, 13, MH_ANCHOR_MIDDLE, false, FAINT,
+                    ONE_BATCH);
+        return;
+    }
     for (size_t at = 0; at < 100; at++)
         most = picture->linear[at] > most ? picture->linear[at] : most;
     for (size_t at = 0; at < 100; at++) {
@@ -329,10 +336,28 @@ static void legend(mh_svg *svg, double x, double y)
     }
 }
 
+#define ROW 22.0 /* a row and the gap below it */
+
+static void row_name(mh_svg *svg, double y, double row, bool bold, const char *name)
+{
+    double size = row < ROW ? 9 : 12;
+    mh_svg_text(svg, 100, y + row / 2 + size * 0.36, size, MH_ANCHOR_END, bold, INK, name);
+}
+
+/* What a worker, or the loop itself (-1), did for batches. */
+static void worker_row(const frame *f, int worker, double y, double height)
+{
+    bool fetches = has_kind(f->chapter, MH_LANE_FETCH);
+    draw_kind(f, fetches ? MH_LANE_FETCH : MH_LANE_SAMPLE, worker, y, height,
+              colours[MH_LANE_FETCH]);
+    draw_kind(f, MH_LANE_COLLATE, worker, y, height, colours[MH_LANE_COLLATE]);
+    draw_kind(f, MH_LANE_TRANSFER, worker, y, height, colours[MH_LANE_TRANSFER]);
+}
+
 static void picture_timeline(mh_svg *svg, const mh_chapter *chapter)
 {
     size_t workers = mh_chapter_rows(chapter), rows = workers ? workers : 1;
-    double row = rows > 32 ? 12 : 22, top = 64, height = row * (double)(rows + 3) + 8;
+    double row = rows > 32 ? 12 : ROW, top = 64, height = row * (double)rows + 3 * ROW + 8;
     char text[MH_CHAPTER_NAME + 64];
     mh_svg_begin(svg, 1200, top + height + 52, "what every worker and the loop did, over time");
     (void)snprintf(text, sizeof text, "%s: white space in train %.1f %%", chapter->name,
@@ -342,25 +367,20 @@ static void picture_timeline(mh_svg *svg, const mh_chapter *chapter)
     frame f = {svg, chapter, 110, top, 1070, height};
     time_axis(&f, true);
     double y = top;
-    mh_svg_text(svg, 100, y + row * 0.7, 12, MH_ANCHOR_END, false, INK, "set-up");
-    draw_kind(&f, MH_LANE_SETUP, -2, y + 1, row - 2, colours[MH_LANE_SETUP]);
-    for (size_t at = 0; at < rows; at++) {
-        y += row;
-        int worker = workers ? (int)at : -1;
+    row_name(svg, y, ROW, false, "set-up");
+    draw_kind(&f, MH_LANE_SETUP, -2, y + 1, ROW - 2, colours[MH_LANE_SETUP]);
+    y += ROW;
+    for (size_t at = 0; at < rows; at++, y += row) {
         (void)snprintf(text, sizeof text, workers ? "worker %zu" : "loop", at);
-        mh_svg_text(svg, 100, y + row * 0.7, 12, MH_ANCHOR_END, false, INK, text);
-        bool fetches = has_kind(chapter, MH_LANE_FETCH);
-        draw_kind(&f, fetches ? MH_LANE_FETCH : MH_LANE_SAMPLE, worker, y + 1, row - 2,
-                  colours[MH_LANE_FETCH]);
-        draw_kind(&f, MH_LANE_COLLATE, worker, y + 1, row - 2, colours[MH_LANE_COLLATE]);
-        draw_kind(&f, MH_LANE_TRANSFER, worker, y + 1, row - 2, colours[MH_LANE_TRANSFER]);
+        row_name(svg, y, row, false, text);
+        worker_row(&f, workers ? (int)at : -1, y + 1, row - 2);
     }
-    y += row + 4;
-    mh_svg_text(svg, 100, y + row * 0.7, 12, MH_ANCHOR_END, true, INK, "train");
-    draw_kind(&f, MH_LANE_TRAIN, -1, y + 1, row - 2, colours[MH_LANE_TRAIN]);
-    y += row;
-    mh_svg_text(svg, 100, y + row * 0.7, 12, MH_ANCHOR_END, false, INK, "wait");
-    draw_kind(&f, MH_LANE_WAIT, -1, y + 1, row - 2, colours[MH_LANE_WAIT]);
+    y += 4;
+    row_name(svg, y, ROW, true, "train");
+    draw_kind(&f, MH_LANE_TRAIN, -1, y + 1, ROW - 2, colours[MH_LANE_TRAIN]);
+    y += ROW;
+    row_name(svg, y, ROW, false, "wait");
+    draw_kind(&f, MH_LANE_WAIT, -1, y + 1, ROW - 2, colours[MH_LANE_WAIT]);
     mh_svg_end(svg);
 }
 
@@ -370,6 +390,25 @@ static double log_place(double seconds, size_t first, size_t last)
 {
     double octaves = log2((seconds > 1e-6 ? seconds : 1e-6) / 1e-6) * 4;
     return (octaves - (double)first) / (double)(last - first);
+}
+
+/* Powers of ten; between them 2 and 5 where a few of them would be all. */
+static void waits_axis(mh_svg *svg, size_t first, size_t last)
+{
+    static const double steps[] = {1, 2, 5};
+    bool few = last - first < 40; /* quarters of a doubling: less than three powers of ten */
+    char text[32];
+    mh_svg_line(svg, 70, 300, 770, 300, FAINT, 1);
+    for (int power = -6; power < 4; power++)
+        for (size_t at = 0; at < (few ? 3 : 1); at++) {
+            double t = steps[at] * pow(10, power);
+            double place = log_place(t, first, last);
+            if (place < 0 || place > 1)
+                continue;
+            seconds_text(text, sizeof text, t);
+            mh_svg_line(svg, 70 + 700 * place, 300, 70 + 700 * place, 305, FAINT, 1);
+            mh_svg_text(svg, 70 + 700 * place, 321, 12, MH_ANCHOR_MIDDLE, false, FAINT, text);
+        }
 }
 
 static void waits_marks(mh_svg *svg, const mh_chapter *chapter, size_t first, size_t last)
@@ -410,6 +449,11 @@ static void picture_waits(mh_svg *svg, const mh_chapter *chapter)
     mh_svg_begin(svg, 800, 350, "how long the loop waited for batches");
     (void)snprintf(text, sizeof text, "waits of %s: %" PRIu64, chapter->name, chapter->waits.count);
     mh_svg_text(svg, 20, 26, 17, MH_ANCHOR_START, true, INK, text);
+    if (!chapter->waits.count) {
+        mh_svg_text(svg, 400, 190, 13, MH_ANCHOR_MIDDLE, false, FAINT, ONE_BATCH);
+        mh_svg_end(svg);
+        return;
+    }
     for (size_t at = first; at < last && at < MH_WAIT_BINS; at++) {
         double high = (double)picture->bins[at] / (double)most * 200;
         high = picture->bins[at] && high < 2 ? 2 : high;
@@ -418,16 +462,7 @@ static void picture_waits(mh_svg *svg, const mh_chapter *chapter)
             mh_svg_rect(svg, x + 0.5, 300 - high, 700 / (double)(last - first) - 1, high,
                         colours[MH_LANE_WAIT], 1);
     }
-    mh_svg_line(svg, 70, 300, 770, 300, FAINT, 1);
-    for (int power = -6; power < 4; power++) {
-        double t = pow(10, power);
-        double place = log_place(t, first, last);
-        if (place < 0 || place > 1)
-            continue;
-        seconds_text(text, sizeof text, t);
-        mh_svg_line(svg, 70 + 700 * place, 300, 70 + 700 * place, 305, FAINT, 1);
-        mh_svg_text(svg, 70 + 700 * place, 321, 12, MH_ANCHOR_MIDDLE, false, FAINT, text);
-    }
+    waits_axis(svg, first, last);
     (void)snprintf(text, sizeof text, "%" PRIu64, most);
     mh_svg_text(svg, 62, 106, 12, MH_ANCHOR_END, false, FAINT, text);
     waits_marks(svg, chapter, first, last);
@@ -485,6 +520,8 @@ static void usage_panel(const frame *f, const char *title, const usage_line *lin
     char text[64];
     mh_svg_text(f->svg, f->x, f->y - 16, 13, MH_ANCHOR_START, true, INK, title);
     for (size_t one = 0; one < count; one++) {
+        if (!f->chapter->timeline.series[lines[one].series])
+            continue;
         mh_svg_rect(f->svg, x, f->y - 26, 12, 12, lines[one].colour, 1);
         mh_svg_text(f->svg, x + 18, f->y - 16, 13, MH_ANCHOR_START, false, INK, lines[one].name);
         x += 42 + 7.5 * (double)strlen(lines[one].name);

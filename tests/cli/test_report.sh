@@ -56,6 +56,16 @@ for colour in 6D0EDB C396F9 FF6554; do
     contains "$(cat "$scratch/svg/gantt.svg")" "$colour"
 done
 
+contains "$(cat "$scratch/svg/waits.svg")" '>20 ms<' # a narrow range has marks too
+lacks "$(cat "$scratch/svg/usage.svg")" '>workers<'   # of which nothing is known here
+mkdir "$scratch/single"
+grep -v '"\(batch\|nth\)":[1-9]' "$run/events.jsonl" >"$scratch/single/events.jsonl"
+good report "$scratch/single" --svg "$scratch/single"
+for picture in gantt waits; do
+    contains "$(cat "$scratch/single/$picture.svg")" '>the loop asked for one batch only<'
+done
+lacks "$(cat "$scratch/single/gantt.svg")" 'average wait'
+
 # --- several runs are compared; equal names get the directory above, the same run a number ---
 
 mkdir -p "$scratch/other/run"
