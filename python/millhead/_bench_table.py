@@ -8,6 +8,7 @@ import time
 from typing import Any, TextIO
 
 from millhead._bench_matrix import Run
+from millhead._progress import Line
 
 _HEADINGS = (
     "",
@@ -85,33 +86,27 @@ def _with_bar(mean: float | None, bar: float | None) -> str:
 
 
 class Progress:
-    """One line on a terminal, written over and over; nothing elsewhere."""
+    """How far the runs are."""
 
-    def __init__(self, runs: int, stream: TextIO = sys.stderr) -> None:
+    def __init__(self, runs: int) -> None:
         self.runs = runs
-        self.stream = stream
-        self.shown = stream.isatty()
+        self.line = Line()
         self.began = time.monotonic()
         self.first: int | None = None
 
     def tell(self, number: int, run: Run) -> None:
         """A run begins; how long the rest takes is guessed from those before it."""
-        if not self.shown:
-            return
         self.first = number if self.first is None else self.first
         finished = number - self.first
         left = ""
         if finished:
             seconds = (time.monotonic() - self.began) / finished * (self.runs - number)
-            left = f", about {_duration(seconds)} left"
-        self.stream.write(f"\r\x1b[K{number + 1} of {self.runs}: {run.name}{left}")
-        self.stream.flush()
+            left = f"about {_duration(seconds)} left; "
+        self.line.show(number / self.runs, f"{left}{number + 1} of {self.runs}: {run.name}")
 
     def end(self) -> None:
         """Leave no trace."""
-        if self.shown:
-            self.stream.write("\r\x1b[K")
-            self.stream.flush()
+        self.line.end()
 
 
 def _duration(seconds: float) -> str:

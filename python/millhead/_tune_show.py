@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import sys
 import time
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from millhead._bench_configs import Wrong
 from millhead._options import printable
+from millhead._progress import Line
 from millhead._tune_search import Search
 from millhead._tune_space import Setting
 
@@ -140,28 +140,21 @@ def _unwritable(path: Path, error: OSError) -> Wrong:
 
 
 class Progress:
-    """One line on a terminal, written over and over; nothing elsewhere."""
+    """How far the search may be: how many trials there will be is not known, the time they may take is."""
 
-    def __init__(self, seconds: float, stream: TextIO = sys.stderr) -> None:
+    def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.stream = stream
-        self.shown = stream.isatty()
+        self.line = Line()
         self.began = time.monotonic()
         self.number = 0
 
     def tell(self, setting: Setting) -> None:
-        """A trial begins. How many there will be is not known; the time they may take is."""
+        """A trial begins."""
         self.number += 1
-        if self.shown:
-            spent = time.monotonic() - self.began
-            self.stream.write(
-                f"\r\x1b[Ktrial {self.number}: {setting.name}, {spent:.0f} s of at most "
-                f"{self.seconds:.0f} s"
-            )
-            self.stream.flush()
+        spent = min(time.monotonic() - self.began, self.seconds)
+        left = f"at most {self.seconds - spent:.0f} s left"
+        self.line.show(spent / self.seconds, f"{left}; trial {self.number}: {setting.name}")
 
     def end(self) -> None:
         """Leave no trace."""
-        if self.shown:
-            self.stream.write("\r\x1b[K")
-            self.stream.flush()
+        self.line.end()

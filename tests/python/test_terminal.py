@@ -95,6 +95,35 @@ def test_an_export_says_how_far_it_is(long_run: Path) -> None:
     assert written.rindex(CLEARED) < written.index("/dev/null: ")
 
 
+TARGET = """\
+from millhead.data import Dummy
+
+def dataset():
+    return Dummy(length=640, latency=0.001)
+"""
+
+
+def test_a_benchmark_says_how_far_it_is(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TARGET)
+    configs = tmp_path / "configs.json"
+    configs.write_text(
+        json.dumps([{"name": name, "batch_size": 8, "num_workers": 0} for name in ("one", "two")])
+    )
+    where = ("--configs", configs, "-o", tmp_path / "out")
+    brief = ("--train-step", 0, "--limit-batches", 2, "--epochs", 1)
+    written = _on_terminal("bench", f"{tmp_path}/mine.py:dataset", *brief, *where)
+    assert f"[{'':20}]   0%, 1 of 2: one" in written
+    assert re.search(r"\[={10} {10}\]  50%, about \d+ s left; 2 of 2: two", written)
+    assert written.rindex(CLEARED) > written.index("2 of 2")
+
+
+def test_tuning_says_how_long_it_may_take(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TARGET)
+    brief = ("--train-step", 0.001, "--batch-size", 8, "--max-workers", 0, "--time-limit", "60s")
+    written = _on_terminal("tune", f"{tmp_path}/mine.py:dataset", *brief)
+    assert re.search(r"\[=* *\] +\d+%, at most \d+ s left; trial 1: w0-b8\033\[K", written)
+
+
 RESULTS = (["bench", "--plan"], ["bench", "--help"], ["tune", "--help"], ["run", "--help"])
 
 
