@@ -106,9 +106,8 @@ def dataset():
 def test_a_benchmark_says_how_far_it_is(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(TARGET)
     configs = tmp_path / "configs.json"
-    configs.write_text(
-        json.dumps([{"name": name, "batch_size": 8, "num_workers": 0} for name in ("one", "two")])
-    )
+    entries = [{"name": name, "batch_size": 8, "num_workers": 0} for name in ("one", "two")]
+    configs.write_text(json.dumps({"configs": entries}))
     where = ("--configs", configs, "-o", tmp_path / "out")
     brief = ("--train-step", 0, "--limit-batches", 2, "--epochs", 1)
     written = _on_terminal("bench", f"{tmp_path}/mine.py:dataset", *brief, *where)
