@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include <math.h>
+#include <stdbool.h>
 
 /* What a look is of; with its pid or device the key of its record. */
 enum { LOOK_PROCESS = 1, LOOK_MACHINE, LOOK_GPU };
@@ -14,6 +15,8 @@ enum { OPEN_SETUP, OPEN_EPOCH };
 typedef struct look_record {
     mh_record_key key; /* what, 0, 0, pid or device */
     uint64_t t, cpu, memory, disk, net;
+    uint64_t shared; /* of a process's memory, when that was last told */
+    bool shared_told;
     double util;
 } look_record;
 
@@ -87,16 +90,47 @@ static look_record *look_of(mh_gather *gather, uint32_t what, uint32_t number)
     return mh_records_get(&gather->looks, (mh_record_key){what, 0, 0, number});
 }
 
+/* A process's share of memory is not told at every look. What it shares changes little, and what
+ * one worker shares the others do too. */
+static uint64_t memory_of(mh_gather *gather, look_record *process, const mh_log_event *event,
+                          bool is_main)
+{
+    uint64_t rss = mh_log_or(event->rss, 0);
+    if (event->pss >= 0) {
+        uint64_t pss = (uint64_t)event->pss;
+        process->shared = gather->shared[is_main] = rss > pss ? rss - pss : 0;
+        process->shared_told = true;
+        return pss;
+    }
+    uint64_t shared = process->shared_told ? process->shared : gather->shared[is_main];
+    return rss > shared ? rss - shared : 0;
+}
+
+/* A process that was not there at the look before began since then: with no CPU time spent, and
+ * soon with the memory it has. */
+static void begin_process(const mh_gather *gather, look_record *process, uint64_t memory)
+{
+    process->t = gather->looked_before;
+    process->cpu = 0;
+    process->memory = memory;
+}
+
 static int usage_event(mh_gather *gather, const mh_log_event *event)
 {
     mh_timeline *timeline = gather->timeline;
     bool is_main = mh_json_is(&event->role, "main");
     uint64_t t = mh_log_or(event->t, 0), cpu = mh_log_or(event->cpu, 0);
-    uint64_t memory = mh_log_or(event->pss, mh_log_or(event->rss, 0));
     look_record *last = look_of(gather, LOOK_PROCESS, (uint32_t)mh_log_or(event->pid, 0));
     if (!last)
         return 0;
+    uint64_t memory = memory_of(gather, last, event, is_main);
     int good = 1;
+    if (is_main) {
+        gather->looked_before = gather->looked;
+        gather->looked = t;
+    } else if (!last->t) {
+        begin_process(gather, last, memory);
+    }
     if (last->t && t > last->t)
         good = mh_timeline_weigh(timeline, is_main ? MH_SERIES_CPU_MAIN : MH_SERIES_CPU_WORKERS,
                                  last->t, t, gained(last->cpu, cpu)) &&

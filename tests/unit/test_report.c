@@ -135,6 +135,36 @@ static void test_series_are_means(void **state)
     mh_timeline_deinit(&timeline);
 }
 
+#define USAGE(second, pid, role, memory)                                                           \
+    "{\"event\":\"usage\",\"t\":" second "000000000,\"pid\":" pid ",\"role\":\"" role              \
+    "\",\"cpu\":" second "0000000," memory "}\n"
+
+/* What a worker shares with others is counted once, also where a look does not tell its share; and
+ * one that comes later is there from the look before. */
+static void test_memory_of_workers(void **state)
+{
+    mh_error err;
+    mh_chapter *chapter = NULL;
+    static const char events[] =
+        "{\"event\":\"header\",\"t\":100,\"schema\":\"millhead-events\",\"version\":1}\n"
+        "{\"event\":\"wait\",\"t\":1000000000,\"ns\":500,\"loader\":0,\"epoch\":0,\"batch\":0}\n"
+        "{\"event\":\"step\",\"t\":1000000500,\"ns\":2000000000,\"loader\":0,\"epoch\":0,"
+        "\"batch\":0}\n" /* one worker, then both, then the second alone */
+        USAGE("1", "1", "main", "\"rss\":100,\"pss\":60")
+            USAGE("1", "2", "worker", "\"rss\":90,\"pss\":20")
+                USAGE("2", "1", "main", "\"rss\":100") USAGE("2", "2", "worker", "\"rss\":92")
+                    USAGE("2", "3", "worker", "\"rss\":90") USAGE("3", "1", "main", "\"rss\":100")
+                        USAGE("3", "3", "worker", "\"rss\":90");
+    tree_write(*state, "events.jsonl", events);
+    assert_int_equal(mh_chapter_read(&chapter, *state, 10, NULL, NULL, &err), MH_OK);
+    mh_timeline *timeline = &chapter->timeline;
+    double main_process = mh_timeline_mean(timeline, MH_SERIES_MEMORY_MAIN, 0, MH_TIMELINE_BINS);
+    double workers = mh_timeline_mean(timeline, MH_SERIES_MEMORY_WORKERS, 0, MH_TIMELINE_BINS);
+    assert_true(fabs(main_process - 60) < 0.01);
+    assert_true(fabs(workers - (21 + 20 + 20) / 2.0) < 0.01);
+    mh_chapter_free(chapter);
+}
+
 /* Memory that gives out anywhere leaves nothing behind. */
 static void test_out_of_memory(void **state)
 {
@@ -216,6 +246,7 @@ int main(void)
         cmocka_unit_test(test_an_outlier_is_kept),
         cmocka_unit_test(test_lanes_are_bounded),
         cmocka_unit_test(test_series_are_means),
+        cmocka_unit_test_setup_teardown(test_memory_of_workers, make_tree, remove_tree),
         cmocka_unit_test_setup_teardown(test_out_of_memory, make_tree, remove_tree),
         cmocka_unit_test(test_html_escapes),
         cmocka_unit_test(test_fix_settings),
