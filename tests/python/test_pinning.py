@@ -191,6 +191,35 @@ def test_batches_that_workers_share_are_pinned_too(
     assert len(accelerator.pinned) >= 11
 
 
+def test_a_worker_that_fails_to_start_after_the_last_batch_is_told_of(
+    accelerator: Accelerator, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+
+    def fail(worker: int) -> None:
+        while worker == 1 and not go.exists():
+            time.sleep(0.01)
+        if worker == 1:
+            raise LookupError("no licence")
+
+    loader = DataLoader(
+        Items("tensor", 4),
+        batch_size=2,
+        num_workers=2,
+        worker_init_fn=fail,
+        pin_memory=True,
+        dispatch="sample",
+    )
+    iterator = iter(loader)
+    assert len([next(iterator) for _ in range(2)]) == 2  # by worker 0 alone
+    go.touch()
+    assert iterator._channel.ready(30_000_000_000) == 1
+    with pytest.raises(LookupError, match="no licence"):
+        next(iterator)
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
 def test_nothing_is_pinned_unless_it_is_asked_for(accelerator: Accelerator) -> None:
     for workers in (0, 1):
         assert len(list(DataLoader(Items("tensor", 4), num_workers=workers))) == 4

@@ -382,8 +382,8 @@ class SampleIter(MultiIter):
 
     def _next_data(self) -> Any:
         at_end = not self._pending and not self._holes and not self._progress.finished
-        if at_end and self._pinner is None and self._failure is None:
-            error = self._assembler.untold()
+        if at_end and self._failure is None:
+            error = self._assembler.untold()  # no batch is due: the thread that pins is idle
             if error is not None:
                 self._stats.errors_raised += 1
                 error.reraise()
