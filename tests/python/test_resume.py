@@ -405,8 +405,11 @@ def test_another_batch_size_is_told_where_batches_are_counted(
     other = DataLoader(Numbers(), batch_size=5, sampler=DistributedSampler(Numbers(), 1, 0))
     other.load_state_dict(hooked.state_dict())
     assert sum(len(batch) for batch in other) == LENGTH - 4
-    with pytest.warns(Advice, match=r"batch_size=4, this loader has 5: 2 batches of 5 are skipped"):
+    with pytest.warns(
+        Advice, match=r"batch_size=4, this loader has 5: 2 batches of 5 are skipped"
+    ) as told:
         DataLoader(Numbers(), batch_size=5, shuffle=True).load_state_dict(state)
+    assert [warning.filename for warning in told] == [__file__]  # the line that can be changed
 
 
 def test_another_batch_size_is_told_between_two_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:

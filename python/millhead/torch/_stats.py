@@ -48,13 +48,23 @@ if TYPE_CHECKING:
 SAY_AFTER_S = 60.0
 
 _advised: set[str] = set()
+#: What stands between a program's line and what is said about it.
+_OURS = ("millhead.", "torch.utils.data.")
 
 
 def advise(cause: str, text: str) -> None:
-    """Warn with :class:`millhead.Advice`, once per cause and process."""
+    """Warn with :class:`millhead.Advice`, once per cause and process, at the program's line."""
     if cause not in _advised:
         _advised.add(cause)
-        warnings.warn(f"millhead: {text}", Advice, stacklevel=3)
+        warnings.warn(f"millhead: {text}", Advice, stacklevel=_programs_level() - 1)
+
+
+def _programs_level() -> int:
+    """How far up the program's own code is: beyond millhead's functions and torch's loader's."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and f"{frame.f_globals.get('__name__')}.".startswith(_OURS):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 class Source(Protocol):
