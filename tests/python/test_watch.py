@@ -376,7 +376,7 @@ class Distant(torch.utils.data.Dataset[int]):
     """Waits for every sample."""
 
     def __len__(self) -> int:
-        return 200
+        return 400
 
     def __getitem__(self, index: int) -> int:
         time.sleep(0.01)
