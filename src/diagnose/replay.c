@@ -432,6 +432,8 @@ static void pass_to_next_end(replay_sim *sim)
 
 static void play_with_workers(replay_sim *sim)
 {
+    if (!sim->window)
+        return; /* nothing could be ordered; the caller does not come here then */
     sim->work = 0; /* nobody works between epochs: small numbers stay exact */
     sim->turn = 0;
     sim->doing = ASKING;
