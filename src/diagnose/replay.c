@@ -432,8 +432,9 @@ static void pass_to_next_end(replay_sim *sim)
 
 static void play_with_workers(replay_sim *sim)
 {
+    /* Nothing could be ordered; the caller does not come here then. */
     if (!sim->window)
-        return; /* nothing could be ordered; the caller does not come here then */
+        return;
     sim->work = 0; /* nobody works between epochs: small numbers stay exact */
     sim->turn = 0;
     sim->doing = ASKING;
