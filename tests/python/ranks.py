@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from millhead.torch import (
     ShardedIterable,
     TensorDataset,
     _first,
+    _stats,
     auto_rank0_first,
     local_rank0_first,
     rank0_first,
@@ -105,6 +107,32 @@ def disagree(_: Path) -> Any:
             sampler.check()
         except RuntimeError as error:
             said[name] = str(error)
+    return said
+
+
+def unlike(_: Path) -> Any:
+    """What loaders say by themselves about ranks whose samplers differ, or do not."""
+    rank = dist.get_rank()
+    torchs = torch.utils.data.DistributedSampler
+    if rank == 2:  # looks at its own data before it trains
+        next(iter(DataLoader(range(77), sampler=DistributedSampler(range(77)))))
+    samplers = {
+        "same": [DistributedSampler(range(10)), torchs(range(11), shuffle=False)],
+        "length": [DistributedSampler(range(10 - (rank == 1)))],
+        "torch's": [torchs(range(10 - (rank == 1)))],
+        "seed": [DistributedSampler(range(10), seed=int(rank == 1))],
+        "own": [DistributedSampler(range(10 + rank), num_replicas=1, rank=0)],
+    }
+    said = {}
+    for name, some in samplers.items():
+        _stats._advised.discard("ranks disagree")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for sampler, turn in ((sampler, turn) for sampler in some for turn in range(2)):
+                dist.barrier()
+                if turn == int(rank > 0):  # rank 0 has the first word
+                    list(DataLoader(sampler.dataset, sampler=sampler))
+        said[name] = [str(each.message) for each in caught]
     return said
 
 
@@ -245,7 +273,7 @@ def numbered(count: int) -> Any:
 
 CASES = {
     case.__name__: case
-    for case in (epoch, uneven, mesh, disagree, stop, first, checkpoint, sampling)
+    for case in (epoch, uneven, mesh, disagree, unlike, stop, first, checkpoint, sampling)
 }
 
 

@@ -27,7 +27,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """What each rank returned, by case and number of ranks."""
     directory = tmp_path_factory.mktemp("ranks")
     cases = {
-        4: ["epoch", "uneven", "mesh", "disagree", "stop", "first", "checkpoint"],
+        4: ["epoch", "uneven", "mesh", "disagree", "unlike", "stop", "first", "checkpoint"],
         2: ["epoch", "uneven", "stop", "first", "checkpoint", "sampling"],
         3: ["stop", "checkpoint"],
     }
@@ -91,6 +91,21 @@ def test_ranks_that_do_not_fit_together_are_told_so_everywhere(report: Report) -
         "alike",
         "rank": "the group's samplers have ranks [0, 0, 0, 0] of 4: each is wanted equally often",
     }
+
+
+def test_a_rank_unlike_the_first_says_so_without_being_asked(report: Report) -> None:
+    everyone = report("unlike", 4)
+    shorter = (
+        "millhead: ranks disagree about the dataset's length (rank 1: 9, rank 0: 10): some end their "
+        "epoch before the others, which then wait for ever; make them alike"
+    )
+    other_seed = (
+        "millhead: ranks disagree about seed (rank 1: 1, rank 0: 0): some samples come twice, others "
+        "never; make them alike"
+    )
+    alike = {"same": [], "length": [], "torch's": [], "seed": [], "own": []}
+    unlike = {"length": [shorter], "torch's": [shorter], "seed": [other_seed]}
+    assert everyone == [alike, {**alike, **unlike}, alike, alike]
 
 
 def test_an_epoch_goes_on_with_other_numbers_of_ranks(report: Report) -> None:

@@ -16,6 +16,7 @@ import torch.utils.data.distributed
 from torch.utils.data import Dataset
 
 from millhead import _no_core
+from millhead.torch import _agree
 from millhead.torch._order import Order, share_length
 from millhead.torch._stats import advise
 from millhead.torch._world import replica
@@ -108,6 +109,7 @@ class DistributedSampler(torch.utils.data.distributed.DistributedSampler[T_co]):
                 "an epoch begins in the same order as the one before (DistributedSampler): call "
                 "sampler.set_epoch(epoch) before each epoch",
             )
+        _agree.of_sampler(self)
         if self._last is not None and self._last.begun():
             self._resume = None
         start = self._next_start()

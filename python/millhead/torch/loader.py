@@ -21,7 +21,7 @@ from torch.utils.data import (
 )
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
-from millhead.torch import _native, _torchs
+from millhead.torch import _agree, _native, _torchs
 from millhead.torch._faults import POLICIES, choices_of
 from millhead.torch._rng import NAMES, check_names
 from millhead.torch._stats import Stats, advise
@@ -175,6 +175,7 @@ def check_sample_dispatch(loader: torch.utils.data.DataLoader[Any]) -> None:
 
 def iterator_for(loader: torch.utils.data.DataLoader[Any], keeper: Keeper) -> _BaseDataLoaderIter:
     """An iterator over a loader: millhead's, or torch's own where the engine cannot serve."""
+    _agree.of_loader(loader)
     workers = loader.num_workers > 0
     if workers:
         loader.check_worker_number_rationality()
