@@ -16,6 +16,7 @@ from typing import Any
 
 import millhead
 import numpy as np
+import procs
 import pytest
 import torch
 from millhead.torch import Checkpoint, DataLoader
@@ -225,6 +226,73 @@ def test_the_state_of_another_dataset_is_the_loaders_to_refuse(tmp_path: Path) -
     other = Checkpoint(tmp_path / "progress.json", DataLoader(range(5)))
     with pytest.raises(ValueError, match="a dataset of 23 samples"):
         other.load()
+
+
+# --- generators ---
+
+
+def _draws() -> tuple[float, float, float]:
+    return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+
+def test_generators_go_on_where_they_were_only_if_asked_for(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "progress.json", generators=True)
+    checkpoint.save(BEGINNING)
+    drawn = _draws()
+    checkpoint.load()
+    assert _draws() == drawn
+    Checkpoint(checkpoint.path).load()
+    assert _draws() != drawn
+
+
+@pytest.mark.parametrize("damage", ["", "AAAA"])
+def test_generators_that_are_damaged_are_told_and_nothing_is_set(
+    tmp_path: Path, damage: str
+) -> None:
+    checkpoint = Checkpoint(tmp_path / "progress.json", generators=True)
+    checkpoint.save(BEGINNING)
+    path = Path(checkpoint.path)
+    found = json.loads(path.read_text())
+    found["generators"][0]["global"] = damage
+    path.write_text(json.dumps(found))
+    before = random.getstate()
+    with pytest.raises(millhead.Error, match=r"saved for rank 0 are damaged: .* \(/.*\): load"):
+        checkpoint.load()
+    assert random.getstate() == before
+
+
+@pytest.mark.parametrize(
+    ("saved", "said"), [("[null]", "none were saved"), ("[null, null]", "those of 2 ranks, not 1")]
+)
+def test_generators_that_are_not_there_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: str, said: str
+) -> None:
+    monkeypatch.setattr("millhead.torch._stats._advised", set())
+    path = tmp_path / "progress.json"
+    Checkpoint(path).save(BEGINNING)
+    path.write_text(path.read_text().replace('"generators": [null]', f'"generators": {saved}'))
+    with pytest.warns(millhead.Advice, match=f"generators stay as they are: .*{said}"):
+        Checkpoint(path, generators=True).load()
+
+
+@pytest.mark.limit(300)
+@pytest.mark.parametrize(
+    ("workers", "dispatch"), [("0", "batch"), ("2", "batch"), ("2", "sample")], ids="-".join
+)
+def test_a_killed_training_goes_on_with_the_losses_it_would_have_had(
+    tmp_path: Path, workers: str, dispatch: str
+) -> None:
+    curves = []
+    for name, stops in (("whole", ["0"]), ("killed", ["7", "11", "25", "0"])):
+        directory = tmp_path / name
+        directory.mkdir()
+        for kill_at in stops:
+            program = [procs.HERE / "trained.py", directory, workers, dispatch, kill_at]
+            done = procs.run([sys.executable, *map(str, program)], seconds=60)
+            assert done.returncode == (0 if kill_at == "0" else -signal.SIGKILL), done.stderr
+        curves.append((directory / "losses").read_text().split())
+    assert curves[0] == curves[1]
+    assert len(set(curves[0])) == 33  # three epochs of eleven batches
 
 
 # --- crashes ---

@@ -7,11 +7,14 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.utils.data import IterableDataset
 
 import millhead
 from millhead.torch import _first, _plain
+from millhead.torch._moment import Moment
+from millhead.torch._stats import advise
 
 #: What every state has, and what it is before training begins.
 _BEGINNING: dict[str, Any] = {"epoch": 0, "global_step": 0, "epoch_step": 0, "running_loss": 0.0}
@@ -27,6 +30,8 @@ class Checkpoint:
     Args:
         path: the file; its directory is made when it is first written.
         loader: what has ``state_dict()`` and ``load_state_dict()``, or None.
+        generators: keep each rank's generators too, those of ``random``, numpy, torch and its CUDA
+            devices, so that dropout and the like go on with the numbers they would have drawn.
 
     Example:
         >>> import tempfile
@@ -44,9 +49,12 @@ class Checkpoint:
         (1, tensor([2, 3]))
     """
 
-    def __init__(self, path: str | os.PathLike[str], loader: Any = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], loader: Any = None, *, generators: bool = False
+    ) -> None:
         self.path = os.path.realpath(path)  # what a link names is replaced, not the link
         self.loader = loader
+        self.generators = generators
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Write ``state``, which has ``epoch``, ``global_step``, ``epoch_step`` and ``running_loss``
@@ -64,11 +72,13 @@ class Checkpoint:
                 f"the state lacks {', '.join(missing)}: load() gives one to go on with"
             )
         text = _plain.dumps(dict(state))
-        mine = _plain.dumps(None if self.loader is None else self.loader.state_dict())
-        loaders = ", ".join(_from_all(mine))
+        loader = _plain.dumps(None if self.loader is None else self.loader.state_dict())
+        generators = _plain.dumps(_generators_now() if self.generators else None)
+        loaders, generators = map(", ".join, zip(*_from_all((loader, generators)), strict=True))
         if _rank() == 0:
-            head = f'"millhead": "checkpoint", "version": {_VERSION}'
-            _replace(self.path, f'{{{head}, "state": {text}, "loaders": [{loaders}]}}\n')
+            head = f'"millhead": "checkpoint", "version": {_VERSION}, "state": {text}'
+            tail = f'"loaders": [{loaders}], "generators": [{generators}]'
+            _replace(self.path, f"{{{head}, {tail}}}\n")
 
     def load(self) -> dict[str, Any]:
         """The state that was written last, with the loader put where it was; the beginning where
@@ -95,6 +105,8 @@ class Checkpoint:
             return dict(_BEGINNING)
         if self.loader is not None:
             self._put_back(found["loaders"])
+        if self.generators:
+            self._put_generators_back(found.get("generators", []))
         return {**_BEGINNING, **found["state"]}
 
     def _read(self) -> dict[str, Any] | None:
@@ -127,6 +139,41 @@ class Checkpoint:
             state = states[0] if states else None
         if state is not None:
             self.loader.load_state_dict(state)
+
+    def _put_generators_back(self, states: list[Any]) -> None:
+        """Each rank's own. With more or fewer ranks there are none to go on with."""
+        ranks = len(_from_all(None))
+        state = states[_rank()] if len(states) == ranks else None
+        if state is None:
+            of_others = f"they are those of {len(states)} ranks, not {ranks}"
+            advise(
+                "no generators",
+                "random generators stay as they are: "
+                f"{'none were saved' if len(states) == ranks else of_others} ({self.path}): seed them, "
+                "if the run shall be reproducible",
+            )
+            return
+        try:
+            _set_generators(state)
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise millhead.Error(
+                f"millhead: the random generators saved for rank {_rank()} are damaged: {error} "
+                f"({self.path}): load it with generators=False to go on without"
+            ) from None
+
+
+def _generators_now() -> dict[str, Any]:
+    """This process's; those of CUDA only where it is in use: asking would begin to."""
+    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    cuda = torch.cuda.get_rng_state_all() if in_use else []
+    return {"global": Moment.now().encode(), "cuda": cuda}
+
+
+def _set_generators(state: dict[str, Any]) -> None:
+    moment = Moment.decode(state["global"])
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    moment.put_back()
 
 
 def _rank() -> int:
