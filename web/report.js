@@ -101,7 +101,7 @@
       ? h("p", { class: "gain" }, "Also in the way: ", d.others.map((o) => `${o.cause} (\u00d7${digits(o.gain)})`).join(", ")) : null;
     return h("section", { class: "card verdict", id: "verdict", tabindex: "-1", "aria-label": "Verdict" },
       h("div", {},
-        h("div", { class: "eyebrow" }, h("span", { class: good ? "chip good" : "chip" }, d.cause), h("span", {}, run.name)),
+        h("div", { class: "eyebrow" }, h("span", { class: good ? "chip good" : "chip" }, d.cause), h("bdi", {}, run.name)),
         h("h1", {}, CAUSES[d.cause] || d.cause),
         d.evidence.length ? h("p", { class: "lead" }, sentence(d.evidence[0])) : null,
         h("div", { class: "fix" }, h("p", { class: "label" }, "What to do"), h("p", {}, sentence(d.fix)), gain, others)),
@@ -174,12 +174,14 @@
       rows.push({ name: "worker " + worker, worker, lanes: of(inside, worker), tall });
     if (!workers || of(inside, -1).length) rows.push({ name: "in the loop", lanes: of(inside, -1), tall: 24 });
     rows.push({ name: "train", lanes: of(["train"], null), tall: 40, strong: true,
-      small: `white space ${percent(run.diagnosis.device_wait_share)}` });
+      small: ["white space ", h("span", { class: "whole" }, percent(run.diagnosis.device_wait_share))] });
     rows.push({ name: "wait", lanes: of(["wait"], null), tall: 24 });
     rows.push({ name: "epoch", lanes: of(["epoch"], null), tall: 20 });
+    // A run that tells only of steps has no row for what it does not tell; workers are shown, idle or not.
+    const told = rows.filter((row) => row.lanes.length || row.strong || row.worker !== undefined);
     let top = 26;
-    for (const row of rows) { row.top = top; top += row.tall + (row.tall > 12 ? 4 : 1); }
-    return { rows, height: top + 2 };
+    for (const row of told) { row.top = top; top += row.tall + (row.tall > 12 ? 4 : 1); }
+    return { rows: told, height: top + 2 };
   }
 
   // First span that may reach past `t`.
@@ -349,26 +351,29 @@
     section.append(h("ul", { class: "legend" }, kinds.map((k) => h("li", {}, swatch(k), KINDS[k]))),
       h("div", { class: "chart" }, labels, canvas, h("div", { class: "track", "aria-hidden": "true" }, thumb)),
       ...jumps(lanes, (span) => { show(span.begin - span.length * 1.5, span.begin + span.length * 2.5); canvas.focus(); }),
-      h("p", { class: "note" }, honesty(run, timeline)));
+      h("p", { class: "note" }, honesty(run, timeline, samples.length && lanes.some((lane) => lane.kind === "fetch"))));
     return section;
   }
 
-  function honesty(run, timeline) {
+  function honesty(run, timeline, strips) {
     const until = [timeline.work_until, timeline.loop_until].filter((t) => t !== null);
     let text = `${thousands(run.events)} events were read; all numbers are of all of them. `;
-    if (!until.length) text += "Every one is drawn. ";
-    else text += `Each is drawn by itself up to ${time(Math.min(...until) * timeline.unit_s)}; later ones in steps of ` +
+    if (run.ranks.length > 1) text += "Drawn is the first rank that tells of batches. ";
+    else if (!until.length) text += "Every one is drawn" + (strips ? ", single samples once there is room for them. " : ". ");
+    if (until.length) text += `Each is drawn by itself up to ${time(Math.min(...until) * timeline.unit_s)}; later ones in steps of ` +
       `${time(timeline.bin * timeline.unit_s)}, as dark as they are covered. The longest of each row are always drawn. `;
     if (timeline.left_out) text += `${thousands(timeline.left_out)} could not be drawn: too many rows.`;
     return text;
   }
 
+  // Several times as long as others of their kind, and long enough for a step to notice.
   function jumps(lanes, go) {
-    const all = ["sample", "fetch", "collate", "wait"].flatMap((kind) => lanes.filter((l) => l.kind === kind).flatMap((l) =>
-      l.longest.slice(0, 2).filter((span) => span.length > 3 * (l.total / l.count))).sort((a, b) => b.length - a.length).slice(0, 2))
+    const step = lanes.find((lane) => lane.kind === "train"), least = step ? (0.1 * step.total) / step.count : 0;
+    const all = ["sample", "fetch", "collate", "wait", "train"].flatMap((kind) => lanes.filter((l) => l.kind === kind).flatMap((l) =>
+      l.longest.slice(0, 2).filter((span) => span.length > 3 * (l.total / l.count) && span.length > least)).sort((a, b) => b.length - a.length).slice(0, 2))
       .sort((a, b) => b.length - a.length).filter((span, at, spans) => span.length > spans[0].length / 20);
     if (!all.length) return [];
-    return [h("div", { class: "jumps" }, h("span", { class: "label" }, "Longest"), all.map((span) =>
+    return [h("div", { class: "jumps" }, h("span", { class: "label" }, "Unusually long"), all.map((span) =>
       h("button", { type: "button", class: "jump", onclick: () => go(span) }, swatch(span.kind),
         `${time(span.length)} ${KINDS[span.kind]}${span.worker >= 0 ? ", worker " + span.worker : ""}`)))];
   }
@@ -437,8 +442,8 @@
     if (!w.count) { title.append(h("p", { class: "note" }, "The loop asked for one batch only.")); return title; }
     const first = Math.max(w.bins[0][0], 1e-6) / 1.4, last = Math.max(w.bins[w.bins.length - 1][1], first * 16) * 1.15;
     const most = Math.max(...w.bins.map((bin) => bin[2]));
-    title.append(plot(250, `Histogram of waits: median ${time(w.p50)}, 99 % below ${time(w.p99)}, longest ${time(w.max)}`, (svg, width) => {
-      const left = 44, right = width - 6, bottom = 222, top = 62;
+    title.append(plot(262, `Histogram of waits: median ${time(w.p50)}, 99 % below ${time(w.p99)}, longest ${time(w.max)}`, (svg, width) => {
+      const left = 44, right = width - 6, bottom = 234, top = 74;
       const x = (t) => left + ((Math.log(Math.max(t, first)) - Math.log(first)) / (Math.log(last) - Math.log(first))) * (right - left);
       svg.append(s("line", { class: "axis", x1: left, x2: right, y1: top, y2: top }),
         s("text", { x: left - 8, y: top + 4, "text-anchor": "end" }, short(most)),
@@ -455,11 +460,13 @@
         if (t * step >= first && t * step <= last)
           svg.append(s("line", { class: "base", x1: x(t * step), x2: x(t * step), y1: bottom, y2: bottom + 4 }),
             s("text", { x: x(t * step), y: bottom + 20, "text-anchor": "middle" }, time(t * step)));
-      [["median", w.p50], ["p99", w.p99], ["max", w.max]].forEach(([name, t], at) => {
-        const place = x(t), y = 14 + 18 * (2 - at), end = place > width * 0.6;
-        svg.append(s("line", { class: "mark", x1: place, x2: place, y1: y + 5, y2: bottom }),
-          s("text", { class: "ink", x: place + (end ? -5 : 5), y: y + 8, "text-anchor": end ? "end" : "start" }, `${name} ${time(t)}`));
-      });
+      const marks = [["median", w.p50], ["p99", w.p99], ["max", w.max]].map(([name, t], at) => ({ text: `${name} ${time(t)}`, place: x(t), y: 14 + 18 * (2 - at) }));
+      for (const { place, y } of marks) svg.append(s("line", { class: "mark", x1: place, x2: place, y1: y + 5, y2: bottom }));
+      for (const { text, place, y } of marks) { // to the left where another mark is in the way
+        const wide = 7 * text.length, end = place > width * 0.6 ||
+          (place > wide && marks.some((other) => other.place > place + 2 && other.place < place + wide + 8));
+        svg.append(s("text", { class: "ink halo", x: place + (end ? -5 : 5), y: y + 8, "text-anchor": end ? "end" : "start" }, text));
+      }
       return svg;
     }));
     title.append(h("dl", { class: "quants" }, [["mean", w.mean], ["median", w.p50], ["90 %", w.p90], ["95 %", w.p95],
@@ -548,12 +555,12 @@
       const most = Math.max(...configs.map((one) => (one[key] || 0) + ((spread && one[spread]) || 0)), 1e-12);
       configs.forEach((one, at) => {
         const y = 6 + at * 34, wide = ((one[key] || 0) / most) * room, reach = spread && one[spread] ? (one[spread] / most) * room : 0;
-        const cut = narrow ? 14 : 24, name = one.name.length > cut ? one.name.slice(0, cut - 1) + "\u2026" : one.name;
+        const cut = narrow ? 14 : 24, letters = [...one.name], name = "\u2068" + (letters.length > cut ? letters.slice(0, cut - 1).join("") + "\u2026" : one.name) + "\u2069";
         const best = chosen && chosen.name === one.name;
         svg.append(s("text", { class: "ink", x: left - 12, y: y + 16, "text-anchor": "end", "font-weight": best ? 700 : 400 }, name, s("title", {}, one.name)),
           s("rect", { x: left, y: y + 2, width: Math.max(wide, 1), height: 20, rx: 3, fill: best ? "var(--accent)" : "var(--fetch)" }));
         if (reach) svg.append(s("path", { class: "err", d: `M${left + wide - reach} ${y + 12}H${left + wide + reach}M${left + wide - reach} ${y + 7}v10M${left + wide + reach} ${y + 7}v10` }));
-        const text = one[key] === null ? "failed" : show(one[key]) + (spread && one[spread] ? ` \u00b1 ${spread === "total_std_s" ? time(one[spread]) : digits(one[spread], 2)}` : "");
+        const text = one[key] === null ? (one.total_s === null ? "failed" : "not known") : show(one[key]) + (spread && one[spread] ? ` \u00b1 ${spread === "total_std_s" ? time(one[spread]) : digits(one[spread], 2)}` : "");
         svg.append(s("text", { x: left + wide + reach + 8, y: y + 16 }, narrow ? text.split(" \u00b1")[0] : text));
       });
       return svg;
@@ -572,9 +579,10 @@
 
   function ranksCard(run) {
     if (run.ranks.length < 2) return null;
+    const slow = run.diagnosis.cause === "straggler" ? run.ranks.reduce((most, one) => (one.own_s > most.own_s ? one : most)) : null;
     return card("Ranks", "Own: not spent waiting for others", h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Ranks" }, h("table", {},
       h("thead", {}, h("tr", {}, ["Rank", "Steps", "Data", "Own", "Waiting", "Total"].map((name) => h("th", { scope: "col" }, name)))),
-      h("tbody", {}, run.ranks.map((r) => h("tr", {}, h("td", {}, `${r.rank}${r.host ? " on " + r.host : ""}`), h("td", {}, thousands(r.steps)),
+      h("tbody", {}, run.ranks.map((r) => h("tr", { class: r === slow ? "strong" : null }, h("td", {}, `${r.rank}${r.host ? " on " + r.host : ""}`), h("td", {}, thousands(r.steps)),
         [r.data_s, r.own_s, r.waiting_s, r.total_s].map((t) => h("td", {}, time(t)))))))));
   }
 
@@ -593,7 +601,8 @@
     if (/(^|[._])(memory|shm|bytes)$/.test(name) && typeof value === "number") return bytes(value);
     return String(value);
   }
-  const pairs = (list) => h("dl", { class: "pairs" }, list.map(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]));
+  const pairs = (list) => h("dl", { class: "pairs" }, list.map(([key, value]) =>
+    [h("dt", { class: value.length > 36 ? "long" : null }, key), h("dd", { class: value.length > 36 ? "long" : null }, value)]));
   function settingsCards(run) {
     const loader = flat(run.loader, "", []).filter(([, value]) => value !== "");
     for (const pair of loader) if (["in_order", "persistent", "pin_memory"].includes(pair[0])) pair[1] = pair[1] === "1" ? "yes" : "no";

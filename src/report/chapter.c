@@ -191,7 +191,7 @@ static void chapter_waits(mh_chapter *chapter, const uint64_t *sorted, size_t co
 
 /* --- the rate, and how much it differs --- */
 
-/* Samples per second of some batches; without their number, batches per second would be told. */
+/* Samples per second of some batches; NAN where their number is not told. */
 static double rate_of(const mh_batch_cost *batches, size_t count)
 {
     double samples = 0, time = 0;
@@ -199,7 +199,7 @@ static double rate_of(const mh_batch_cost *batches, size_t count)
         samples += batches[at].samples;
         time += (double)batches[at].wait + (double)batches[at].step;
     }
-    return time > 0 ? samples / time * NS_PER_S : 0;
+    return time > 0 && samples > 0 ? samples / time * NS_PER_S : NAN;
 }
 
 static void rate_add(double *rates, unsigned *count, double rate)

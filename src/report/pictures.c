@@ -50,19 +50,28 @@ static void seconds_text(char *text, size_t room, double seconds)
         (void)snprintf(text, room, "%.3g µs", seconds * 1e6);
 }
 
-/* At most `most` characters of a name, the last of them an ellipsis where there are more. */
-static const char *name_cut(char *text, size_t room, const char *name, size_t most)
+#define ISOLATE "\u2068" /* what follows is written in its own direction */
+#define ISOLATE_END "\u2069"
+#define NAME_ROOM (MH_CHAPTER_NAME + 16) /* of a name with both and an ellipsis */
+
+/* As much of a name as has the width of `most` letters, an ellipsis in place of the rest. */
+static const char *name_cut(char *text, const char *name, size_t most)
 {
-    size_t characters = 0, end = 0, keep = 0;
-    for (; name[end] && end + 4 < room; end++) {
-        if (((unsigned char)name[end] & 0xC0) == 0x80) /* within a character */
-            continue;
-        if (++characters == most)
-            keep = end;
+    size_t wide = 0, keep = 0, next;
+    bool from_right = false;
+    for (size_t at = 0; name[at]; at = next) {
+        for (next = at + 1; ((unsigned char)name[next] & 0xC0) == 0x80;) /* the same character */
+            next++;
+        unsigned char lead = (unsigned char)name[at];
+        wide += lead >= 0xE3 ? 2 : 1;                             /* ideographs and emoji */
+        from_right = from_right || (lead >= 0xD6 && lead < 0xE0); /* Hebrew, Arabic */
+        if (wide < most)
+            keep = next;
     }
-    if (characters <= most && !name[end])
-        return name;
-    (void)snprintf(text, room, "%.*s…", (int)keep, name);
+    bool whole = wide <= most;
+    (void)snprintf(text, NAME_ROOM, "%s%.*s%s%s", from_right ? ISOLATE : "",
+                   (int)(whole ? strlen(name) : keep), name, whole ? "" : "…",
+                   from_right ? ISOLATE_END : "");
     return text;
 }
 
@@ -321,7 +330,8 @@ static void picture_gantt(mh_svg *svg, const mh_chapter *chapter)
 
 /* --- a row per worker --- */
 
-static void legend(mh_svg *svg, double x, double y)
+/* What is drawn, and no more. */
+static void legend(mh_svg *svg, const mh_chapter *chapter, double x, double y)
 {
     static const struct {
         mh_lane_kind kind;
@@ -330,6 +340,9 @@ static void legend(mh_svg *svg, double x, double y)
                  {MH_LANE_COLLATE, "collate"}, {MH_LANE_TRANSFER, "transfer"},
                  {MH_LANE_TRAIN, "train"},     {MH_LANE_WAIT, "wait"}};
     for (size_t at = 0; at < sizeof items / sizeof *items; at++) {
+        bool samples = items[at].kind == MH_LANE_FETCH && has_kind(chapter, MH_LANE_SAMPLE);
+        if (!samples && !has_kind(chapter, items[at].kind))
+            continue;
         mh_svg_rect(svg, x, y - 10, 12, 12, colours[items[at].kind], 1);
         mh_svg_text(svg, x + 18, y, 13, MH_ANCHOR_START, false, INK, items[at].name);
         x += 34 + 8.0 * (double)strlen(items[at].name);
@@ -354,22 +367,40 @@ static void worker_row(const frame *f, int worker, double y, double height)
     draw_kind(f, MH_LANE_TRANSFER, worker, y, height, colours[MH_LANE_TRANSFER]);
 }
 
+/* Whether anything is told of how batches were made. */
+static bool has_work(const mh_chapter *chapter)
+{
+    return has_kind(chapter, MH_LANE_FETCH) || has_kind(chapter, MH_LANE_SAMPLE) ||
+           has_kind(chapter, MH_LANE_COLLATE);
+}
+
+static void timeline_title(mh_svg *svg, const mh_chapter *chapter)
+{
+    char text[NAME_ROOM + 64], name[NAME_ROOM];
+    (void)snprintf(text, sizeof text, "%s: white space in train %.1f %%",
+                   name_cut(name, chapter->name, 80), 100 * chapter->verdict.device_wait_share);
+    mh_svg_text(svg, 20, 28, 17, MH_ANCHOR_START, true, INK, text);
+}
+
+/* A run that tells only of steps has rows for these alone; workers are shown, idle or not. */
 static void picture_timeline(mh_svg *svg, const mh_chapter *chapter)
 {
-    size_t workers = mh_chapter_rows(chapter), rows = workers ? workers : 1;
-    double row = rows > 32 ? 12 : ROW, top = 64, height = row * (double)rows + 3 * ROW + 8;
-    char text[MH_CHAPTER_NAME + 64];
+    size_t workers = mh_chapter_rows(chapter), rows = workers ? workers : has_work(chapter);
+    bool setup = has_kind(chapter, MH_LANE_SETUP);
+    double row = rows > 32 ? 12 : ROW, top = 64;
+    double height = row * (double)rows + (setup ? 3 : 2) * ROW + 8;
+    char text[32];
     mh_svg_begin(svg, 1200, top + height + 52, "what every worker and the loop did, over time");
-    (void)snprintf(text, sizeof text, "%s: white space in train %.1f %%", chapter->name,
-                   100 * chapter->verdict.device_wait_share);
-    mh_svg_text(svg, 20, 28, 17, MH_ANCHOR_START, true, INK, text);
-    legend(svg, 20, 50);
+    timeline_title(svg, chapter);
+    legend(svg, chapter, 20, 50);
     frame f = {svg, chapter, 110, top, 1070, height};
     time_axis(&f, true);
     double y = top;
-    row_name(svg, y, ROW, false, "set-up");
-    draw_kind(&f, MH_LANE_SETUP, -2, y + 1, ROW - 2, colours[MH_LANE_SETUP]);
-    y += ROW;
+    if (setup) {
+        row_name(svg, y, ROW, false, "set-up");
+        draw_kind(&f, MH_LANE_SETUP, -2, y + 1, ROW - 2, colours[MH_LANE_SETUP]);
+        y += ROW;
+    }
     for (size_t at = 0; at < rows; at++, y += row) {
         (void)snprintf(text, sizeof text, workers ? "worker %zu" : "loop", at);
         row_name(svg, y, row, false, text);
@@ -411,23 +442,28 @@ static void waits_axis(mh_svg *svg, size_t first, size_t last)
         }
 }
 
+#define LETTER 6.5 /* the width of a letter of size 12, about */
+
+/* A label stands to the left of its mark where the right edge or another mark is in the way. */
 static void waits_marks(mh_svg *svg, const mh_chapter *chapter, size_t first, size_t last)
 {
-    const struct {
-        const char *name;
-        double at;
-    } marks[] = {
-        {"p50", chapter->waits.p50}, {"p99", chapter->waits.p99}, {"max", chapter->waits.max}};
+    static const char *const names[] = {"p50", "p99", "max"};
+    const double times[] = {chapter->waits.p50, chapter->waits.p99, chapter->waits.max};
+    double x[3];
     char text[64], value[32];
     for (size_t at = 0; at < 3; at++) {
-        double x = 70 + 700 * log_place(marks[at].at, first, last);
-        double y = 78 - 18 * (double)at;
-        mh_svg_line(svg, x, y, x, 300, INK, 1);
-        seconds_text(value, sizeof value, marks[at].at);
-        (void)snprintf(text, sizeof text, "%s %s", marks[at].name, value);
-        bool right = x > 640;
-        mh_svg_text(svg, x + (right ? -5 : 5), y + 9, 12, right ? MH_ANCHOR_END : MH_ANCHOR_START,
-                    false, INK, text);
+        x[at] = 70 + 700 * log_place(times[at], first, last);
+        mh_svg_line(svg, x[at], 78 - 18 * (double)at, x[at], 300, INK, 1);
+    }
+    for (size_t at = 0; at < 3; at++) {
+        seconds_text(value, sizeof value, times[at]);
+        (void)snprintf(text, sizeof text, "%s %s", names[at], value);
+        double wide = LETTER * (double)strlen(text) + 8;
+        bool left = x[at] > 640;
+        for (size_t other = at + 1; other < 3; other++)
+            left = left || (x[other] > x[at] + 2 && x[other] < x[at] + wide && x[at] > wide);
+        mh_svg_text(svg, x[at] + (left ? -5 : 5), 87 - 18 * (double)at, 12,
+                    left ? MH_ANCHOR_END : MH_ANCHOR_START, false, INK, text);
     }
 }
 
@@ -436,7 +472,7 @@ static void picture_waits(mh_svg *svg, const mh_chapter *chapter)
     const mh_wait_picture *picture = &chapter->wait_picture;
     size_t first = MH_WAIT_BINS, last = 0;
     uint64_t most = 1;
-    char text[MH_CHAPTER_NAME + 64];
+    char text[NAME_ROOM + 64], name[NAME_ROOM];
     for (size_t at = 0; at < MH_WAIT_BINS; at++) {
         if (!picture->bins[at])
             continue;
@@ -447,7 +483,8 @@ static void picture_waits(mh_svg *svg, const mh_chapter *chapter)
     first = first >= last ? 0 : first > 2 ? first - 2 : 0;
     last = last + 2 > first + 8 ? last + 2 : first + 8;
     mh_svg_begin(svg, 800, 350, "how long the loop waited for batches");
-    (void)snprintf(text, sizeof text, "waits of %s: %" PRIu64, chapter->name, chapter->waits.count);
+    (void)snprintf(text, sizeof text, "waits of %s: %" PRIu64, name_cut(name, chapter->name, 52),
+                   chapter->waits.count);
     mh_svg_text(svg, 20, 26, 17, MH_ANCHOR_START, true, INK, text);
     if (!chapter->waits.count) {
         mh_svg_text(svg, 400, 190, 13, MH_ANCHOR_MIDDLE, false, FAINT, ONE_BATCH);
@@ -557,10 +594,40 @@ static void picture_usage(mh_svg *svg, const mh_chapter *chapter)
 
 /* --- configurations --- */
 
+/* Whole numbers from 100 on: of two digits %g would make "1.1e+02". */
+static void rate_text(char *text, size_t room, const mh_compared *config)
+{
+    const char *unknown = isnan(config->total) ? "failed" : "not known";
+    if (!(config->rate > 0))
+        (void)snprintf(text, room, "%s", unknown);
+    else if (!(config->rate_std > 0))
+        (void)snprintf(text, room, "%.*f", config->rate < 100 ? 1 : 0, config->rate);
+    else
+        (void)snprintf(text, room, "%.*f ± %.*f", config->rate_std < 10 ? 1 : 0, config->rate,
+                       config->rate_std < 10 ? 1 : 0, config->rate_std);
+}
+
+static void compared_bar(mh_svg *svg, const mh_compared *config, double y, double scale)
+{
+    char text[NAME_ROOM];
+    bool known = config->rate > 0, spread = known && config->rate_std > 0;
+    double wide = known ? config->rate * scale : 0, reach = spread ? config->rate_std * scale : 0;
+    double low = 200 + wide - reach, high = 200 + wide + reach;
+    mh_svg_text(svg, 190, y + 15, 13, MH_ANCHOR_END, false, INK, name_cut(text, config->name, 22));
+    if (known)
+        mh_svg_rect(svg, 200, y, wide, 20, "#2f7fc1", 1);
+    if (spread) {
+        mh_svg_line(svg, low, y + 10, high, y + 10, INK, 1.5);
+        mh_svg_line(svg, low, y + 5, low, y + 15, INK, 1.5);
+        mh_svg_line(svg, high, y + 5, high, y + 15, INK, 1.5);
+    }
+    rate_text(text, sizeof text, config);
+    mh_svg_text(svg, high + 8, y + 15, 12, MH_ANCHOR_START, false, FAINT, text);
+}
+
 static void picture_compared(mh_svg *svg, const mh_page *page)
 {
     double most = 0, row = 30, height = 70 + row * (double)page->compared.count;
-    char text[96];
     for (size_t at = 0; at < page->compared.count; at++) {
         const mh_compared *config = &page->compared.items[at];
         double end = config->rate + (isnan(config->rate_std) ? 0 : config->rate_std);
@@ -568,31 +635,15 @@ static void picture_compared(mh_svg *svg, const mh_page *page)
     }
     mh_svg_begin(svg, 900, height + 20, "samples per second of the configurations");
     mh_svg_text(svg, 20, 28, 17, MH_ANCHOR_START, true, INK, "samples per second");
-    for (size_t at = 0; at < page->compared.count; at++) {
-        const mh_compared *config = &page->compared.items[at];
-        double y = 56 + row * (double)at;
-        mh_svg_text(svg, 190, y + 15, 13, MH_ANCHOR_END, false, INK,
-                    name_cut(text, sizeof text, config->name, 22));
-        if (!(config->rate > 0) || !(most > 0))
-            continue;
-        double wide = config->rate / most * 580;
-        mh_svg_rect(svg, 200, y, wide, 20, "#2f7fc1", 1);
-        double reach = isnan(config->rate_std) ? 0 : config->rate_std / most * 580;
-        if (reach > 0) {
-            mh_svg_line(svg, 200 + wide - reach, y + 10, 200 + wide + reach, y + 10, INK, 1.5);
-            mh_svg_line(svg, 200 + wide - reach, y + 5, 200 + wide - reach, y + 15, INK, 1.5);
-            mh_svg_line(svg, 200 + wide + reach, y + 5, 200 + wide + reach, y + 15, INK, 1.5);
-        }
-        if (reach > 0)
-            (void)snprintf(text, sizeof text, "%.4g ± %.2g", config->rate, config->rate_std);
-        else
-            (void)snprintf(text, sizeof text, "%.4g", config->rate);
-        mh_svg_text(svg, 208 + wide + reach, y + 15, 12, MH_ANCHOR_START, false, FAINT, text);
-    }
+    for (size_t at = 0; at < page->compared.count; at++)
+        compared_bar(svg, &page->compared.items[at], 56 + row * (double)at,
+                     most > 0 ? 580 / most : 0);
     mh_svg_end(svg);
 }
 
 /* --- files --- */
+
+#define PREFIX_ROOM (MH_CHAPTER_NAME + 32)
 
 typedef struct album {
     const mh_page *page;
@@ -623,18 +674,43 @@ static mh_status picture_write(const album *a, const char *prefix, const char *n
     return MH_OK;
 }
 
-/* A run's name as the beginning of a file name. */
-static void file_prefix(char *prefix, size_t room, const char *name)
+static bool is_plain(char c)
 {
-    size_t at = 0;
-    for (; name[at] && at + 2 < room; at++) {
-        char c = name[at];
-        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                     c == '-' || c == '_' || (c == '.' && at);
-        prefix[at] = plain ? c : '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.';
+}
+
+/* A run's name as the beginning of a file name; what is not plain becomes one dash in between. */
+static void plain_prefix(char *prefix, const char *name)
+{
+    size_t length = 0;
+    for (size_t at = 0; name[at]; at++) {
+        bool dash = !is_plain(name[at]) || (!length && name[at] == '.');
+        if (!dash)
+            prefix[length++] = name[at];
+        else if (length && prefix[length - 1] != '-')
+            prefix[length++] = '-';
     }
-    prefix[at] = '-';
-    prefix[at + 1] = '\0';
+    if (length && prefix[length - 1] == '-')
+        length--;
+    (void)snprintf(prefix + length, PREFIX_ROOM - length, "%s-", length ? "" : "run");
+}
+
+/* Names that differ may be alike as files: the later runs get their number, again where another
+ * run is named so. */
+static void file_prefix(char *prefix, const mh_page *page, size_t which)
+{
+    char other[PREFIX_ROOM];
+    plain_prefix(prefix, page->chapters[which]->name);
+    size_t plain = strlen(prefix), length = plain;
+    for (size_t at = 0; at < (length > plain ? page->count : which); at++) {
+        plain_prefix(other, page->chapters[at]->name);
+        if (strcmp(other, prefix) != 0)
+            continue;
+        (void)snprintf(prefix + length, PREFIX_ROOM - length, "%zu-", which + 1);
+        length = strlen(prefix);
+        at = (size_t)-1;
+    }
 }
 
 static bool has_usage(const mh_chapter *chapter)
@@ -652,9 +728,9 @@ mh_status mh_page_pictures(const mh_page *page, const char *directory,
     album a = {page, directory, each, argument};
     for (size_t at = 0; at < page->count; at++) {
         const mh_chapter *chapter = page->chapters[at];
-        char prefix[MH_CHAPTER_NAME] = "";
+        char prefix[PREFIX_ROOM] = "";
         if (page->count > 1)
-            file_prefix(prefix, sizeof prefix, chapter->name);
+            file_prefix(prefix, page, at);
         MH_TRY(picture_write(&a, prefix, "gantt", picture_gantt, chapter, err));
         MH_TRY(picture_write(&a, prefix, "timeline", picture_timeline, chapter, err));
         MH_TRY(picture_write(&a, prefix, "waits", picture_waits, chapter, err));
