@@ -134,8 +134,11 @@ static void print_answer(const mh_plan_memory *plan, const mh_plan_memory_option
     else if (plan->most_workers > 0)
         (void)printf("It does not fit, whatever the prefetch: give num_workers=%d or less.\n",
                      plan->most_workers);
+    else if (plan->needed_bytes / plan->batches <= plan->available_bytes)
+        (void)printf("It does not fit with workers: give num_workers=0, or make the batches "
+                     "smaller.\n");
     else
-        (void)printf("It does not fit, whatever the workers: make the batches smaller.\n");
+        (void)printf("It does not fit, not even without workers: make the batches smaller.\n");
 }
 
 static void print_table(const mh_plan_memory *plan, const mh_plan_memory_options *options)

@@ -90,7 +90,27 @@ static int parse(threads_request *request, int argc, char **argv)
     return MH_CLI_OK;
 }
 
-/* The rules of Dask's memory_limit. */
+/* No worker of a cluster has room in less; a share above 1 is meant, or a unit is missing. */
+#define LIMIT_LEAST 1000000u
+
+/* A limit that was given, by the rules of Dask's memory_limit: a number up to 1 is a share. */
+static int limit_given(uint64_t *out, const char *text, uint64_t available)
+{
+    bool number = text[strspn(text, "0123456789.")] == '\0' && *text;
+    char *end;
+    double share = number ? strtod(text, &end) : 0;
+    if (number && !*end && share > 0 && share <= 1) {
+        *out = (uint64_t)(share * (double)available);
+        return MH_CLI_OK;
+    }
+    if (mh_cli_size(out, text, 0, "--memory-limit", WHERE) != MH_CLI_OK)
+        return MH_CLI_USAGE;
+    if (*out && *out < LIMIT_LEAST)
+        return mh_cli_fail(MH_CLI_USAGE, WHERE, "give a share up to 1, or a size like 4GB",
+                           "--memory-limit is '%s', %" PRIu64 " bytes for a worker", text, *out);
+    return MH_CLI_OK;
+}
+
 static int limit_memory(memory_limits *out, const char *text, int64_t workers)
 {
     mh_plan_memory_options options;
@@ -104,13 +124,9 @@ static int limit_memory(memory_limits *out, const char *text, int64_t workers)
     if (!text || strcmp(text, "auto") == 0) {
         out->each = known ? memory.available_bytes / (uint64_t)workers : 0;
     } else if (strcmp(text, "none") != 0) {
-        char *end;
-        double share = strtod(text, &end);
-        bool real = (*text == '0' || *text == '1') && text[1] == '.' && !*end;
-        if (real && share > 0 && share <= 1)
-            out->each = (uint64_t)(share * (double)memory.available_bytes);
-        else if (mh_cli_size(&out->each, text, 0, "--memory-limit", WHERE) != MH_CLI_OK)
-            return MH_CLI_USAGE;
+        int bad = limit_given(&out->each, text, memory.available_bytes);
+        if (bad)
+            return bad;
     }
     if (__builtin_mul_overflow(out->each, (uint64_t)workers, &out->sum))
         out->sum = UINT64_MAX;

@@ -105,7 +105,9 @@ contains "$out" "does not fit: give prefetch_factor=3 or less"
 good plan memory --batch-bytes 1GB --workers 4 --available 6GB
 contains "$out" "give num_workers=1 or less"
 good plan memory --batch-bytes 1GB --workers 4 --available 2GB
-contains "$out" "make the batches smaller"
+contains "$out" "does not fit with workers: give num_workers=0"
+good plan memory --batch-bytes 3GB --workers 4 --available 2GB
+contains "$out" "not even without workers: make the batches smaller"
 good plan memory --batch-bytes 1MB
 contains "$out" "memory there is"
 good plan memory --help
@@ -164,6 +166,16 @@ bad 2 plan threads --mode processes
 contains "$err" "known: single-threaded, threads, cluster"
 bad 2 plan threads --threads 0
 bad 2 plan threads --mode cluster --memory-limit lots
+for limit in 1.5 2 100 999kB; do # less than any process takes: a share above 1, or no unit
+    bad 2 plan threads --mode cluster --memory-limit "$limit"
+    contains "$err" "--memory-limit is '$limit'"
+    contains "$err" "a share up to 1"
+done
+good plan threads --mode cluster --cluster-workers 1 --memory-limit 1.0 --json
+whole=$(printf '%s' "$out" | sed 's/.*"memory_limit_bytes": \([0-9]*\).*/\1/')
+good plan threads --mode cluster --cluster-workers 1 --memory-limit 1 --json
+lacks "$out" '"memory_limit_bytes": 1,' # as for Dask, all there is
+test "${#whole}" -ge 7 || fail "all memory there is has $whole bytes"
 bad 2 plan threads extra
 
 # A run of 100 batches that take 40 ms each, blocked, in a loop with steps of 10 ms and one worker
