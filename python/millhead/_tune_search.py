@@ -321,8 +321,10 @@ class Search:
 
     def _doubled(self, current: Setting) -> Setting:
         """Twice as many, and again, while that gains: single steps would drown in noise."""
-        while current.workers < self.limits.most_workers and not self.saturated(current):
-            more = replace(current, workers=min(2 * current.workers, self.limits.most_workers))
+        ladder, most = self.limits.ladder(), self.limits.most_workers
+        while current.workers < most and not self.saturated(current):
+            twice = next((step for step in ladder if step >= 2 * current.workers), most)
+            more = replace(current, workers=twice)
             if not self._try(more) or self._better(more, current) == current:
                 break
             current = more

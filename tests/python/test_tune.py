@@ -131,6 +131,14 @@ PLANTS: dict[str, Callable[[], Plant]] = {
 }
 
 
+def test_only_numbers_of_workers_that_were_predicted_are_tried() -> None:
+    # 6 are predicted and give half of it, because any two are in each other's way: twice as many gain
+    plant = Plant(blocked=0.06, step=0.01, shared=lambda workers: 1 + (workers > 1))
+    search = _search(plant)
+    assert max(setting.workers for setting in plant.order) >= 12
+    assert {setting.workers for setting in plant.order} <= set(search.limits.ladder())
+
+
 @pytest.mark.parametrize("name", PLANTS)
 def test_it_comes_near_the_best_of_all_in_few_trials(name: str) -> None:
     plant = PLANTS[name]()
