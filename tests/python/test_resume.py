@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from compare import describe
 from millhead import Advice
 from millhead.torch import DataLoader, DistributedSampler, StatefulDataLoader
 from millhead.torch._moment import Moment
+from millhead.torch._seal import seal
 from resumed import (
     LENGTH,
     SAMPLERS,
@@ -30,7 +32,7 @@ from resumed import (
     own_generator,
     take,
 )
-from torch.utils.data import BatchSampler, RandomSampler
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -292,6 +294,78 @@ def test_a_wrong_state_is_refused_in_one_line(change: dict[str, Any], message: s
     assert str(caught.value).startswith("millhead: cannot resume: ")
 
 
+def _other_text(text: str) -> str:
+    """One character of a generator's state in another one's place."""
+    return text[:700] + ("A" if text[700] != "A" else "B") + text[701:]
+
+
+_CHANGES: dict[str, Any] = {
+    "epoch": lambda state: state.update(epoch=state["epoch"] + 1),
+    "one of two counts": lambda state: state.update(_num_yielded=1),
+    "the other": lambda state: state.update(_sampler_iter_yielded=3),
+    "seed": lambda state: state.update(base_seed=state["base_seed"] ^ 1),
+    "end": lambda state: state.update(at_end=True),
+    "workers": lambda state: state.update(workers=0),
+    "turn": lambda state: state.update(next_worker=1 - state["next_worker"]),
+    "ended": lambda state: state.update(ended=[1]),
+    "skip": lambda state: state["worker_states"][0].update(skip=1),
+    "hooks": lambda state: state["worker_states"][0].update(dataset={}),
+    "a worker's generators": lambda state: state["worker_states"][0].update(
+        generators=_other_text(state["worker_states"][0]["generators"])
+    ),
+    "generators": lambda state: state["generators"].update(
+        {"global": _other_text(state["generators"]["global"])}
+    ),
+    "the loader's own": lambda state: state["generators"]["own"].update(
+        loader=_other_text(state["generators"]["own"]["loader"])
+    ),
+}
+
+
+@pytest.mark.parametrize("change", _CHANGES)
+def test_a_state_that_was_changed_is_damaged(change: str) -> None:
+    loader = make_loader("own generator", 2, snapshot_rng=True)
+    take(iter(loader), 2)
+    state = json.loads(json.dumps(loader.state_dict()))
+    _CHANGES[change](state)
+    with pytest.raises(ValueError, match="the state is damaged") as caught:
+        make_loader("own generator", 2, snapshot_rng=True).load_state_dict(state)
+    assert "\n" not in str(caught.value)
+
+
+def test_counts_that_a_framework_adjusts_are_no_damage() -> None:
+    loader = make_loader("sequential", 0)
+    take(iter(loader), 3)
+    state = loader.state_dict()
+    state["_num_yielded"] -= 1
+    state["_sampler_iter_yielded"] -= 1
+    loader.load_state_dict(state)
+    assert next(iter(loader)).tolist() == [8, 9, 10, 11]
+
+
+class Shrinking(IterableDataset[int]):
+    """A stream without hooks."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.length))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("batch_size", "left"), [(4, 5), (None, 2)])
+def test_a_stream_that_ends_before_its_place_is_named(
+    workers: int, batch_size: int | None, left: int
+) -> None:
+    loader = DataLoader(Shrinking(40), batch_size=batch_size, num_workers=workers)
+    take(iter(loader), 6)
+    resumed = DataLoader(Shrinking(left), batch_size=batch_size, num_workers=workers)
+    resumed.load_state_dict(loader.state_dict())
+    with pytest.raises(ValueError, match=f"ended after 2 of the {3 if workers else 6} batches"):
+        list(resumed)
+
+
 @pytest.mark.parametrize("state", [None, [], {"_snapshot": {}}, {"epoch": 3}])
 def test_what_is_no_state_is_refused(state: Any) -> None:
     if state == []:
@@ -301,7 +375,7 @@ def test_what_is_no_state_is_refused(state: Any) -> None:
 
 
 def test_a_state_without_a_key_is_damaged() -> None:
-    for key in _state().keys() - {"cut", "sampler_ended", "samples", "batch_size"}:
+    for key in _state().keys() - {"cut", "sampler_ended", "samples", "batch_size", "check"}:
         state = _state()
         del state[key]
         with pytest.raises(ValueError, match="millhead: cannot resume"):
@@ -310,7 +384,7 @@ def test_a_state_without_a_key_is_damaged() -> None:
 
 def test_a_state_from_before_some_keys_were_added_is_read() -> None:
     state = _state()
-    del state["cut"], state["sampler_ended"], state["samples"], state["batch_size"]
+    del state["cut"], state["sampler_ended"], state["samples"], state["batch_size"], state["check"]
     for entry in state["worker_states"]:
         del entry["cut"], entry["began"]
     loader = make_loader("shuffle", 0)
@@ -367,7 +441,7 @@ def test_batches_consumed_out_of_order_are_not_given_again_without_workers(
     loader = make(1)
     take(iter(loader), 1)
     state = loader.state_dict()
-    state["ahead"] = [2]  # as after a run whose workers were as fast as that
+    state = seal({**state, "ahead": [2]})  # as after a run whose workers were as fast as that
     resumed = make(0)
     resumed.load_state_dict(state)
     iterator = iter(resumed)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from compare import describe
 from millhead.torch import DataLoader, DistributedSampler
+from millhead.torch._seal import seal
 from resumed import (
     LENGTH,
     WORKERS,
@@ -330,7 +331,7 @@ def test_a_sampler_with_hooks_goes_on_beyond_batches_consumed_out_of_order(
     loader = make()
     take(iter(loader), 1)
     state = loader.state_dict()
-    state["ahead"] = [2]  # as with in_order=False
+    state = seal({**state, "ahead": [2]})  # as with in_order=False
     loader = make()
     loader.load_state_dict(state)
     assert as_lists(take(iter(loader), 1)) == whole[1:2]

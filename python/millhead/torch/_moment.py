@@ -9,6 +9,7 @@ import base64
 import ctypes
 import random
 import struct
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,6 +57,19 @@ def own_generators(loader: Any) -> Iterator[tuple[str, torch.Generator]]:
         if isinstance(generator, torch.Generator) and id(generator) not in seen:
             seen.add(id(generator))
             yield name, generator
+
+
+def _sealed(data: bytes) -> str:
+    """As text with a check sum: a generator in another state would go unnoticed for ever."""
+    return f"{base64.b64encode(data).decode()}:{zlib.crc32(data):08x}"
+
+
+def _unsealed(text: str) -> bytes:
+    body, _, check = text.partition(":")
+    data = base64.b64decode(body, validate=True)
+    if check and check != f"{zlib.crc32(data):08x}":
+        raise ValueError("the state of a generator was changed after it was saved")
+    return data
 
 
 def _torch_bytes(state: torch.Tensor) -> bytes:
@@ -135,14 +149,14 @@ class Moment:
         if self._text is None:
             self._text = {
                 "global": self.encode(),
-                "own": {n: base64.b64encode(_torch_bytes(s)).decode() for n, s in self.own.items()},
+                "own": {n: _sealed(_torch_bytes(s)) for n, s in self.own.items()},
             }
         return self._text
 
     @classmethod
     def from_text(cls, text: Any) -> Moment:
         """What ``to_text`` wrote; ValueError, TypeError or KeyError for anything else."""
-        own = {n: _torch_state(base64.b64decode(s, validate=True)) for n, s in text["own"].items()}
+        own = {n: _torch_state(_unsealed(s)) for n, s in text["own"].items()}
         found = cls.decode(text["global"])
         found.own = own
         return found
@@ -155,12 +169,12 @@ class Moment:
             _torch_bytes(self.states["torch"]),
         )
         head = struct.pack("<II", len(parts[0]), len(parts[1]))
-        return base64.b64encode(head + b"".join(parts)).decode()
+        return _sealed(head + b"".join(parts))
 
     @classmethod
     def decode(cls, text: str) -> Moment:
         """What ``encode`` gave; ValueError for anything else."""
-        data = base64.b64decode(text, validate=True)
+        data = _unsealed(text)
         try:
             first, second = struct.unpack_from("<II", data)
             middle, last = 8 + first, 8 + first + second

@@ -121,6 +121,23 @@ class Stream:
         self.taken += 1
         return sample
 
+    def pass_over(self, batches: int, fetch: Callable[[], Any]) -> None:
+        """Draw again what was consumed before, where nothing can tell the dataset to begin there.
+
+        Raises ValueError where there is less of it.
+        """
+        for passed in range(batches):
+            try:
+                fetch()
+            except StopIteration:
+                raise ValueError(
+                    f"millhead: cannot resume: the iterable dataset ended after {passed} of the "
+                    f"{batches} batches that were consumed: it is not the one the state was made "
+                    "with"
+                ) from None
+            except Exception:  # noqa: BLE001, S112 - it was raised then too, and the run went on
+                continue
+
     def raised(self, offset: int) -> None:
         """An exception came instead of the item that many after the last batch."""
         self.failed = self.taken + offset

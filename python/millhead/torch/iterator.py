@@ -173,9 +173,15 @@ class SingleIter(Profiled, _SingleProcessDataLoaderIter):
         assert progress.first_moment is not None
         before, first = Moment.now(), progress.first_moment
         first.put_back()
-        for _ in range(skipped):
-            with contextlib.suppress(Exception):  # it was raised, and the run went on
-                self._fetch_from_stream(next(self._sampler_iter))
+        stream = self._stream
+        assert stream is not None
+
+        def fetch() -> None:
+            index = next(self._sampler_iter)
+            stream.batch(len(index), self._draw) if self._auto_collation else stream.one()
+
+        stream.pass_over(skipped, fetch)
+        progress.workers[0].ended = self._auto_collation and stream.ended
         if not before.same_global(first):
             before.put_back()
         progress.resume.restores[0].put_generators_back()

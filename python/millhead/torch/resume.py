@@ -24,6 +24,7 @@ from torch.utils.data import BatchSampler, IterableDataset
 from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from millhead.torch._moment import Moment
+from millhead.torch._seal import is_intact, seal
 from millhead.torch._stats import advise
 from millhead.torch.fetch import length
 
@@ -320,6 +321,7 @@ def read(state: Any, loader: Any) -> Position:
         position = _parse(state)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise ValueError(f"millhead: cannot resume: the state is damaged ({error!r})") from None
+    _require(is_intact(state), "the state is damaged: it was changed after it was saved")
     if position.workers != loader.num_workers and not position.finished:
         _require(
             not isinstance(loader.dataset, IterableDataset),
@@ -881,13 +883,13 @@ class Bookmark:
     def state(self, loader: Any, keeper: Any) -> dict[str, Any]:
         """``state_dict()``."""
         if self.progress is None:
-            return unbegun(loader, keeper) if self._loaded is None else dict(self._loaded)
+            return seal(unbegun(loader, keeper)) if self._loaded is None else dict(self._loaded)
         iterator = None if self.current is None else self.current()
         if iterator is not None:
             iterator.note_state()
         elif self.progress.alone:
             self.progress.note_dataset(loader.dataset)
-        return self.progress.to_dict(loader, keeper)
+        return seal(self.progress.to_dict(loader, keeper))
 
     def load(self, state: dict[str, Any], loader: Any) -> None:
         """``load_state_dict()``."""

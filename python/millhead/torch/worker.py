@@ -234,9 +234,10 @@ class BatchWorker:
     def skip_batches(self, restore: Restore, stream: Stream, index: Any) -> None:
         """Draw again what was consumed of a stream that cannot be told where to begin."""
         self.skipping = None
-        for _ in range(restore.skip):
-            with contextlib.suppress(Exception):  # it was raised, and the run went on
-                stream.batch(len(index), self.draw) if self.plan.auto_collation else stream.one()
+        if self.plan.auto_collation:
+            stream.pass_over(restore.skip, lambda: stream.batch(len(index), self.draw))
+        else:
+            stream.pass_over(restore.skip, stream.one)
         restore.put_generators_back()
 
     def save_state(self) -> None:
