@@ -386,6 +386,21 @@ static PyObject *core_plan_workers(PyObject *self, PyObject *arguments)
     return PyLong_FromLong(plan.workers_per_gpu);
 }
 
+static PyObject *core_plan_cluster(PyObject *self, PyObject *arguments)
+{
+    mh_plan_threads_options options;
+    mh_plan_threads plan;
+    mh_error err;
+    mh_plan_threads_options_init(&options);
+    options.mode = MH_PLAN_CLUSTER;
+    if (!PyArg_ParseTuple(arguments, "ii:plan_cluster", &options.cpus, &options.ranks))
+        return NULL;
+    options.shared = options.ranks > 1;
+    if (mh_plan_threads_make(&plan, &options, &err) != MH_OK)
+        return mh_raise(PyModule_GetState(self), &err);
+    return Py_BuildValue("ii", plan.cluster_workers, plan.threads);
+}
+
 static PyObject *core_memory(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
@@ -468,6 +483,10 @@ static PyMethodDef core_functions[] = {
     {"cpus", core_cpus, METH_NOARGS, "CPUs this process may use: affinity and cgroup quota."},
     {"plan_workers", core_plan_workers, METH_VARARGS,
      "plan_workers(cpus, ranks): loader workers for each rank, as `millhead plan cpus` has it."},
+    {"plan_cluster", core_plan_cluster, METH_VARARGS,
+     "plan_cluster(cpus, ranks): (workers, threads of each) of the one cluster that streams for "
+     "all "
+     "ranks, as `millhead plan threads` advises."},
     {"memory", core_memory, METH_NOARGS, "(total, available) bytes under machine and cgroup."},
     {"process_open", core_process_open, METH_O, "A descriptor that tells when a process ends."},
     {"process_ended", core_process_ended, METH_O, "Whether the process behind it has ended."},

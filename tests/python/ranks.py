@@ -183,7 +183,7 @@ def first(directory: Path) -> Any:
         "rank 1 fails": _visit(rank0_first, log("last fails"), fails=1),
         "afterwards": _visit(rank0_first, log("afterwards")),
     }
-    _first._machine = lambda: f"machine {rank * 2 // world}"  # type: ignore[assignment]
+    _first.machine = lambda: f"machine {rank * 2 // world}"  # type: ignore[assignment]
     found["two machines"] = _visit(local_rank0_first, log("two"))
     found["second machine fails"] = _visit(local_rank0_first, log("second"), fails=world // 2)
     found["local disk"] = _visit(lambda: auto_rank0_first(directory), log("local"))

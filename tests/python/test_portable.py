@@ -136,6 +136,7 @@ _PORTABLE = {f"millhead{name}" for name in ("", "._imports", "._mounts", "._plac
     f"millhead.torch.{name}"
     for name in (
         "_batch_size",
+        "_cluster",
         "_device",
         "_epochs",
         "_faults",

@@ -29,6 +29,7 @@ from torch.utils.data import (
 
 from millhead.torch import _native
 from millhead.torch._batch_size import effective_batch_size
+from millhead.torch._cluster import shared_cluster
 from millhead.torch._device import to_device
 from millhead.torch._first import auto_rank0_first, local_rank0_first, rank0_first
 from millhead.torch._install import install, stats, uninstall
@@ -80,6 +81,7 @@ __all__ = [
     "pad_collate",
     "random_split",
     "rank0_first",
+    "shared_cluster",
     "split_by_rank_and_worker",
     "stats",
     "to_device",

@@ -89,14 +89,14 @@ def _in_turn(name: str, first: bool) -> Iterator[bool]:
     everyones(None)  # all are here, and connected: from now on a rank that dies is noticed
     if not first:
         _meet(name)
-    with _telling(name):
+    with telling(name):
         yield first
     if first:
         _meet(name)
 
 
 @contextlib.contextmanager
-def _telling(name: str) -> Iterator[None]:
+def telling(name: str) -> Iterator[None]:
     """Let the others know how the block ended."""
     try:
         yield
@@ -119,11 +119,11 @@ def _meet(name: str) -> None:
 
 
 def _is_first_here() -> bool:
-    machines = everyones(_machine())
+    machines = everyones(machine())
     return machines.index(machines[dist.get_rank()]) == dist.get_rank()
 
 
-def _machine() -> str:
+def machine() -> str:
     """This machine or container: names alone may be alike."""
     from millhead import _environment  # not in every import of millhead.torch
 
