@@ -43,6 +43,7 @@ SHAPE: dict[str, Any] = {
     "slowest": list,
     "errors": {"raised": int, "skipped": int, "replaced": int},
     "threads_seen": int,
+    "streaming": (dict, type(None)),
     "cpus": int,
     "events_lost": int,
 }
@@ -57,6 +58,20 @@ def _check(value: Any, shape: Any, place: str = "stats") -> None:
     else:
         assert isinstance(value, shape), f"{place} is {value!r}"
         assert not isinstance(value, bool), place
+
+
+@pytest.mark.parametrize(
+    ("workers", "threads", "told"),
+    [
+        (0, 4, None),
+        (2, 1, {"mode": "single-threaded", "threads": 2}),
+        (2, 4, {"mode": "threads", "threads": 8}),
+        (2, None, None),
+    ],
+)
+def test_streaming_is_what_workers_were_told(workers: int, threads: int | None, told: Any) -> None:
+    loader = _used(workers, worker_threads=threads)
+    assert loader.stats()["streaming"] == told
 
 
 def _used(workers: int, **arguments: Any) -> DataLoader[Any]:

@@ -23,7 +23,8 @@ import pytest
 import thread_cases as tc
 import torch
 from millhead.torch import DataLoader
-from millhead.torch._crowding import too_many_workers
+from millhead.torch._crowding import check_cluster, too_many_workers
+from millhead.torch._dask import Cluster, Streaming
 from parity_cases import Items
 from thread_cases import THREE, UsesLibraries
 
@@ -359,8 +360,9 @@ def test_threads_are_looked_at_early_in_a_long_epoch_and_at_its_end(
     loader = DataLoader(tc.Sleepers(9, 3), num_workers=1, worker_threads=2)
     iterator: Any = None
 
-    def look(views: list[dict[str, Any]], limit: int | None) -> None:
+    def look(views: list[dict[str, Any]], limit: int | None, streaming: Any) -> None:
         assert limit == 2
+        assert streaming.total(workers=1) == 2
         assert [view["pid"] for view in views] == [worker.pid for worker in iterator._workers]
         looks.append(views[0]["threads"])
 
@@ -407,6 +409,9 @@ def test_the_remedy_for_too_many_threads_is_what_asked_for_them(
     assert "worker_threads=1" in remedy(4)
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     assert remedy(1).startswith("OMP_NUM_THREADS=8 asks for them: unset it")
+    assert remedy(1, Streaming("threads", 4)).startswith("dask has 4 threads in each worker: ")
+    assert remedy(1, Streaming("cluster", 4)) == remedy(1)
+    assert remedy(4, Streaming("threads", 4)) == remedy(4)
 
 
 # ---- workers of all ranks ------------------------------------------------------------------------
@@ -484,3 +489,37 @@ def test_ranks_that_are_bound_to_cpus_of_their_own_are_no_reason_for_advice(tmp_
     )
     assert cpus == [1, CPUS]
     assert "Advice" not in stderr
+
+
+# ---- clusters of all ranks -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("threads", "own", "rank", "told"),
+    [(8, True, 0, True), (4, True, 0, False), (8, False, 0, False), (8, True, 1, False)],
+)
+def test_a_cluster_for_each_rank_is_told_of_where_they_are_too_large_together(
+    threads: int,
+    own: bool,
+    rank: int,
+    told: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    advice: Callable[[Callable[[], Any]], list[str]],
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    monkeypatch.setenv("LOCAL_RANK", str(rank))
+    monkeypatch.setattr(millhead.torch._crowding, "cpus_for", lambda ranks: 20)
+    cluster = Cluster("tcp://127.0.0.1:1", None, threads, own)
+    said = advice(lambda: [check_cluster(cluster), check_cluster(cluster)])
+    assert [text.split(" (")[0] for text in said] == (
+        ["millhead: 8 ranks x 8 threads of a dask cluster each are 64 on this machine's 20 CPUs"]
+        if told
+        else []
+    )
+
+
+def test_one_cluster_is_as_large_as_it_was_made(
+    monkeypatch: pytest.MonkeyPatch, advice: Callable[[Callable[[], Any]], list[str]]
+) -> None:
+    monkeypatch.setattr(millhead.torch._crowding, "cpus_for", lambda ranks: 2)
+    assert advice(lambda: check_cluster(Cluster("tcp://127.0.0.1:1", None, 64, True))) == []

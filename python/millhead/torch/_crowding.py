@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from millhead import Advice, _core
+from millhead.torch._dask import Cluster, Streaming
 from millhead.torch._native_pools import VARIABLES
 from millhead.torch._stats import advise
 
@@ -97,7 +98,9 @@ def too_many_workers(workers: int, ranks: int, cpus: int, affinity: int) -> str 
 # --- threads ---
 
 
-def check_threads(workers: list[dict[str, Any]], limit: int | None) -> None:
+def check_threads(
+    workers: list[dict[str, Any]], limit: int | None, streaming: Streaming | None = None
+) -> None:
     """While workers run: do they keep far more threads running than there are CPUs?
 
     Threads that sleep harm nobody, so they are counted only where they did something. ``workers``
@@ -115,11 +118,32 @@ def check_threads(workers: list[dict[str, Any]], limit: int | None) -> None:
         advise(
             "too-many-threads",
             f"{ranks * len(workers)} workers{of_ranks} keep {ranks * running:.0f} threads running "
-            f"on {cpus} CPUs (worker_threads={limit}): {_remedy(limit)}",
+            f"on {cpus} CPUs (worker_threads={limit}): {_remedy(limit, streaming)}",
         )
 
 
-def _remedy(limit: int | None) -> str:
+def check_cluster(cluster: Cluster | None) -> None:
+    """Before workers start: has each rank a dask cluster of its own, far too large together?"""
+    ranks, rank = local_ranks()
+    if ranks == 1 or rank != 0 or cluster is None or not cluster.own:
+        return  # a single one is as large as somebody wanted it to be
+    cpus = cpus_for(ranks)
+    threads = ranks * (cluster.threads or 0)
+    if threads > _TOO_MANY * cpus:
+        advise(
+            "too-many-threads",
+            f"{ranks} ranks x {cluster.threads} threads of a dask cluster each are {threads} on this "
+            f"machine's {cpus} CPUs ({cluster.address}): millhead.torch.shared_cluster() is one for "
+            f"all of them; see millhead plan threads --shared --ranks {ranks}",
+        )
+
+
+def _remedy(limit: int | None, streaming: Streaming | None = None) -> str:
+    if streaming is not None and streaming.mode == "threads" and streaming.threads != limit:
+        return (
+            f"dask has {streaming.threads} threads in each worker: leave its scheduler to "
+            "worker_threads, or use fewer workers"
+        )
     if limit != 1:
         return "worker_threads=1 keeps each pool of threads to one"
     given = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]

@@ -41,6 +41,7 @@ else:
 
 
 if TYPE_CHECKING:
+    from millhead.torch._dask import Streaming
     from millhead.torch.loader import Keeper
     from millhead.torch.resume import Progress
 
@@ -112,6 +113,7 @@ class Stats:
         self.batches_copied_out = 0
         self.events_lost = 0
         self.threads_seen = 0
+        self.streaming: dict[str, Any] | None = None
 
     def refresh(self) -> None:
         """Fetch what live iterators counted since the last time."""
@@ -135,6 +137,13 @@ class Stats:
         """Count one delivered batch."""
         self.paths[path] += 1
         self.samples += samples
+
+    def streams(self, how: Streaming | None, workers: int) -> None:
+        """Note how dask computes in the workers that have started."""
+        if how is None:
+            self.streaming = None
+        else:
+            self.streaming = {"mode": how.mode, "threads": how.total(workers)}
 
     def add_counts(self, now: tuple[int, int, int, int], before: tuple[int, int, int, int]) -> None:
         """Add what a channel counted since ``before``."""
@@ -182,6 +191,7 @@ class Stats:
                 "replaced": self.replaced,
             },
             "threads_seen": self.threads_seen,
+            "streaming": None if self.streaming is None else dict(self.streaming),
             "cpus": cpus(),
             "events_lost": self.events_lost,
         }

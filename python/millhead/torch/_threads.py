@@ -11,14 +11,13 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from typing import Any
 
 import torch
 
-from millhead.torch import _native_pools
+from millhead.torch import _dask, _native_pools
 
 
 @dataclass
@@ -32,13 +31,16 @@ class Caps:
     #: What forked workers change: found by the trainer, because every object that a worker touches
     #: is a page to copy.
     sizes: _native_pools.Sizes | None = None
+    #: Where the trainer has dask compute, and its workers too.
+    cluster: _dask.Cluster | None = None
 
 
 def decide(limit: int | None) -> Caps:
     """The caps of workers that start now, from this process's environment."""
     if limit is None:
         return Caps(None, {})
-    return Caps(limit, dict.fromkeys(_native_pools.not_set(), str(limit)))
+    variables = dict.fromkeys(_native_pools.not_set(), str(limit))
+    return Caps(limit, variables, cluster=_dask.cluster_in_use())
 
 
 def cap(caps: Caps, start: str) -> None:
@@ -53,10 +55,10 @@ def cap(caps: Caps, start: str) -> None:
     torch.set_num_threads(1 if most == 1 else min(most, len(os.sched_getaffinity(0))))
     if caps.limit is None:
         return
-    for name in _KNOWN:
+    for name in _NAMES:
         if name in sys.modules:
-            _cap_module(name, caps.limit, forked)
-    sys.meta_path.insert(0, _CapOnImport(caps.limit))
+            _cap_module(name, caps, forked)
+    sys.meta_path.insert(0, _CapOnImport(caps))
 
 
 # --- libraries in Python that need a call ---
@@ -67,15 +69,6 @@ def _cap_opencv(cv2: Any, limit: int, forked: bool) -> None:
     if cv2.getNumThreads() == cv2.getNumberOfCPUs() > most:
         # 0: no pool at all. Any other number may wait for threads that stayed in the trainer.
         cv2.setNumThreads(0 if most == 1 else most)
-
-
-def _cap_dask(dask: Any, limit: int, forked: bool) -> None:
-    if any(dask.config.get(key, None) for key in ("scheduler", "pool", "num_workers")):
-        return
-    if limit == 1:
-        dask.config.set(scheduler="synchronous")
-    else:  # a pool of our own: dask's may have come by a fork, without its threads
-        dask.config.set(scheduler="threads", pool=ThreadPoolExecutor(limit))
 
 
 def _cap_numcodecs(numcodecs: Any, limit: int, forked: bool) -> None:
@@ -92,27 +85,31 @@ def _cap_zarr(zarr: Any, limit: int, forked: bool) -> None:
 
 _KNOWN: dict[str, Callable[[Any, int, bool], None]] = {
     "cv2": _cap_opencv,
-    "dask": _cap_dask,
     "numcodecs": _cap_numcodecs,
     "zarr": _cap_zarr,
 }
+_NAMES = ("dask", *_KNOWN)
 
 
-def _cap_module(name: str, limit: int, forked: bool) -> None:
+def _cap_module(name: str, caps: Caps, forked: bool) -> None:
+    module, limit = sys.modules[name], caps.limit or 1
     # Another version of the library may lack what is asked for: then its pool stays as it is.
     with contextlib.suppress(Exception):
-        _KNOWN[name](sys.modules[name], limit, forked)
+        if name == "dask":
+            _dask.settle(module, limit, caps.cluster, forked)
+        else:
+            _KNOWN[name](module, limit, forked)
 
 
 class _CapOnImport:
     """A finder that finds nothing: it has libraries capped as soon as they are imported."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, caps: Caps) -> None:
+        self.caps = caps
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """The other finders' answer, with a step after the import where the name is known."""
-        if name not in _KNOWN:
+        if name not in _NAMES:
             return None
         others = (finder for finder in sys.meta_path if finder is not self)
         specs = (finder.find_spec(name, path, target) for finder in others)
@@ -128,6 +125,6 @@ class _CapOnImport:
 
         def run_and_cap(module: Any) -> None:
             run(module)
-            _cap_module(name, self.limit, forked=False)
+            _cap_module(name, self.caps, forked=False)
 
         loader.exec_module = run_and_cap

@@ -23,7 +23,8 @@ from torch.utils.data.dataloader import (
 
 from millhead import Advice, _core
 from millhead.torch import _general, _threads
-from millhead.torch._crowding import check_threads, check_workers
+from millhead.torch._crowding import check_cluster, check_threads, check_workers
+from millhead.torch._dask import streaming_of
 from millhead.torch._faults import Tolerance, choices_of
 from millhead.torch._limits import affinity_of_process, check_descriptors
 from millhead.torch._pin import Pinner, Taken
@@ -194,6 +195,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         try:
             affinity = affinity_of_process()
             self._caps = _threads.decide(self._worker_threads)
+            check_cluster(self._caps.cluster)
             plans = [self._plan(number, trainer, affinity) for number in range(self._num_workers)]
             self._restore(plans)
             if self._watch_plan is not None:
@@ -205,6 +207,8 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             self._workers.extend(started)
         finally:
             os.close(trainer)
+        self._streaming = streaming_of(self._caps.limit, self._caps.cluster, self._stats.start)
+        self._stats.streams(self._streaming, self._num_workers)
         self._stats.starts += 1
         if self._stats.start == "template":
             self._advise_to_persist(time.perf_counter() - began)
@@ -334,7 +338,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         if self._epoch is not None:
             self._epoch.end()
             self._epoch = None
-            check_threads(self._views(), self._caps.limit)
+            check_threads(self._views(), self._caps.limit, self._streaming)
         if not self._persistent_workers:
             self._shutdown_workers()
         raise StopIteration
@@ -370,7 +374,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
                 with contextlib.suppress(Advice):  # as an error it would lose the batch
                     self._advise_to_persist(max(stats.first_batch_ns - busy, 0) / 1e9)
         elif self._num_yielded == CHECK_THREADS_AT:  # an epoch may be long
-            check_threads(self._views(), self._caps.limit)
+            check_threads(self._views(), self._caps.limit, self._streaming)
         if self._tolerance is not None:
             self._count_faults()
         self._progress.delivered()
