@@ -2,9 +2,10 @@
 
 The document's lines: `dask.config.set(scheduler="single-threaded")`,
 `dask.config.set(scheduler="threads", num_workers=dask_threads)`, and LocalCluster with Client.
-Added: a small Zarr array to read, the data set whose __getitem__ makes Dask read one chunk of it, and
-a loader per mode. The more Dask does at once, the fewer workers the loader has: with a cluster none,
-because then other processes read already (and a client's threads would not survive a fork).
+Added: a small Zarr array to read, the data set whose __getitem__ makes Dask read one chunk of it, a
+loader per mode, and the mode and all its threads as the loader tells them. The more Dask does at once,
+the fewer workers the loader needs. With a cluster they only ask for chunks, which its processes read;
+torch's loader has none then, because a client's threads do not survive the fork of its workers.
 Every mode must give the same numbers.
 """
 
@@ -21,6 +22,7 @@ from fingerprint import fingerprint
 from millhead.torch import DataLoader, Dataset
 
 STEPS, STEP_SHAPE = 24, (16, 32)
+IS_MILLHEADS = hasattr(DataLoader, "stats")
 
 
 class Weather(Dataset):
@@ -40,8 +42,11 @@ class Weather(Dataset):
 
 
 def show(mode, dataset, num_workers):
-    batches = list(DataLoader(dataset, batch_size=4, num_workers=num_workers))
+    loader = DataLoader(dataset, batch_size=4, num_workers=num_workers)
+    batches = list(loader)
     print(f"result: {mode}: {len(batches)} batches {fingerprint(batches)}")
+    if IS_MILLHEADS:
+        print(f"streaming: {loader.stats()['streaming']}")
 
 
 def main():
@@ -66,7 +71,7 @@ def main():
             ) as cluster,
             Client(cluster),
         ):
-            show("cluster", Weather(path), num_workers=0)
+            show("cluster", Weather(path), num_workers=2 if IS_MILLHEADS else 0)
 
 
 if __name__ == "__main__":

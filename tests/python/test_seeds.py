@@ -243,6 +243,12 @@ def test_001_all_modes_of_dask_read_the_same(runs: dict[str, dict[str, Any]]) ->
     assert [mode for mode, _ in modes] == ["single-threaded", "threads", "cluster"]
     assert len({read for _, read in modes}) == 1
     assert modes[0][1].startswith("6 batches ")
+    lines = runs["seed001_dask.py"]["millhead"]["stdout"].splitlines()
+    assert [line for line in lines if line.startswith("streaming")] == [
+        "streaming: {'mode': 'single-threaded', 'threads': 2}",
+        "streaming: {'mode': 'threads', 'threads': 2}",
+        "streaming: {'mode': 'cluster', 'threads': 2}",
+    ]
 
 
 def test_003_the_configuration_gives_batches_of_128(runs: dict[str, dict[str, Any]]) -> None:
