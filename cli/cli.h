@@ -55,6 +55,9 @@ int mh_cmd_report(int argc, char **argv);
 /* What to do about a run that cannot be read, or what is made of it and cannot be written. */
 const char *mh_cli_run_remedy(mh_status status);
 
+/* Whether writing `out` (NULL: nothing) would destroy what is read of `run`. */
+bool mh_cli_is_source(const char *out, const char *run);
+
 /* What to do about a file of --probe that is none. */
 #define MH_CLI_PROBE_REMEDY "make it with: millhead probe PATH --json > FILE"
 

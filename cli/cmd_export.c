@@ -5,11 +5,8 @@
 #include "progress.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 
 #define SEE_HELP "see millhead export --help"
 
@@ -33,26 +30,6 @@ static void print_help(void)
         "  --help            this text\n");
 }
 
-static bool same_file(const char *one, const char *other)
-{
-    struct stat a, b;
-    return stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev &&
-           a.st_ino == b.st_ino && S_ISREG(a.st_mode);
-}
-
-/* Whether writing `out` would destroy what it is made of. */
-static bool is_source(const char *out, const char *run)
-{
-    char path[PATH_MAX];
-    const char *slash = out ? strrchr(out, '/') : NULL;
-    const char *name = slash ? slash + 1 : out;
-    if (!out || same_file(out, run))
-        return out != NULL;
-    return strncmp(name, "events.", 7) == 0 &&
-           snprintf(path, sizeof path, "%s/%s", run, name) < (int)sizeof path &&
-           same_file(out, path);
-}
-
 static int parse(export_request *request, int argc, char **argv)
 {
     const mh_cli_option options[] = {
@@ -70,7 +47,8 @@ static int parse(export_request *request, int argc, char **argv)
     if (!request->trace && !request->csv)
         return mh_cli_fail(MH_CLI_USAGE, "export", "say --trace FILE or --csv FILE",
                            "nothing to export");
-    if (is_source(request->trace, request->run) || is_source(request->csv, request->run))
+    if (mh_cli_is_source(request->trace, request->run) ||
+        mh_cli_is_source(request->csv, request->run))
         return mh_cli_fail(MH_CLI_USAGE, "export", "name another file",
                            "what is exported would be written over");
     return MH_CLI_OK;

@@ -69,6 +69,10 @@ static int parse(report_request *request, int argc, char **argv)
     if (!request->output && !request->svg && !request->png)
         return mh_cli_fail(MH_CLI_USAGE, "report", "say -o report.html, --svg DIR or --png DIR",
                            "nowhere to write");
+    for (size_t at = 0; at < request->run_count; at++)
+        if (mh_cli_is_source(request->output, request->runs[at]))
+            return mh_cli_fail(MH_CLI_USAGE, "report", "name another file with -o",
+                               "what is reported would be written over");
     return MH_CLI_OK;
 }
 

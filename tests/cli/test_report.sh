@@ -213,4 +213,16 @@ if command -v rsvg-convert >/dev/null; then
     [ ! -e "$scratch/png/gantt.svg" ] || fail "SVG files were left among the PNG files"
 fi
 
+# --- a report does not go where it comes from ---
+
+cp -r "$run" "$scratch/kept"
+mkdir -p "$scratch/bench/kept" && cp "$run/events.jsonl" "$scratch/bench/kept/"
+for file in kept/events.jsonl bench/kept/events.jsonl; do
+    bad 2 report "$scratch/${file%%/*}" -o "$scratch/$file"
+    contains "$err" "would be written over"
+done
+bad 2 report "$scratch/kept/events.jsonl" -o "$scratch/kept/events.jsonl"
+cmp "$run/events.jsonl" "$scratch/kept/events.jsonl" || fail "a run was written over"
+good report "$scratch/kept" -o "$scratch/kept/report.html"
+
 finish
