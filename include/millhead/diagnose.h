@@ -95,7 +95,7 @@ typedef struct mh_usage_sum {
     double workers_delay; /* the workers' part of loader_delay */
     /* What the threads were seen doing, as shares of the looks taken at them, 0..1. The workers'
      * shares are means over the workers. A view from outside is made of these alone; the events
-     * of a run give only the _disk ones (state "D"). */
+     * of a run give only the _disk ones (state "D") and workers_locked. */
     double main_data;       /* the consumer's thread waited on the loader's queue or pipe; negative:
                                what it waited on could not be seen */
     double main_disk;       /* it was in uninterruptible sleep (state D) */
@@ -103,6 +103,8 @@ typedef struct mh_usage_sum {
     double workers_disk;    /* in uninterruptible sleep */
     double workers_idle;    /* waited for the next order (poll or read of their index queue) */
     double workers_blocked; /* slept in anything else: a socket, a timer, a lock */
+    double workers_locked;  /* no share but a number: workers that waited for a lock that processes
+                               share, on average */
 } mh_usage_sum;
 
 /* A rank's time per step, summed over the run (from step timers or its loader's events). */
@@ -150,6 +152,8 @@ typedef struct mh_facts {
     uint64_t batch_bytes; /* of the largest batch that was looked at; 0: not known */
     uint64_t batch_texts; /* bytes of its strings, which a worker pickles; 0: none, or not known */
     uint64_t setup_ns;    /* making iterators, over all epochs, or the log's set-up */
+    uint64_t setup_order_ns; /* of it, with workers, asking the sampler for the first orders */
+    uint64_t between_ns;     /* from the end of an epoch until the next one's iterator is made */
     uint64_t epochs;
     uint64_t run_ns;                /* first event to last */
     uint64_t probes, probes_native; /* see docs/events.md; 0: not probed */

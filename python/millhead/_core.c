@@ -491,6 +491,8 @@ static PyMethodDef core_functions[] = {
     {"process_open", core_process_open, METH_O, "A descriptor that tells when a process ends."},
     {"process_ended", core_process_ended, METH_O, "Whether the process behind it has ended."},
     {"exit_with", core_exit_with, METH_O, "End this process when the one behind it ends."},
+    {"locked", mh_core_locked, METH_O,
+     "locked(pid): whether its main thread waits for a lock that processes share."},
     {"usage", mh_core_usage, METH_VARARGS,
      "usage(pid, pss=True): what a process has used, as an event `usage` has it."},
     {"system", mh_core_system, METH_NOARGS, "What the machine has used, as an event `system`."},

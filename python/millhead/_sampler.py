@@ -24,6 +24,8 @@ from millhead import _core
 #: Of one CPU: for everything, and of it for walking memory.
 BUDGET = 0.01
 MEMORY_BUDGET = 0.005
+#: How often to look at what workers wait for, and most of a CPU for it.
+LOOK_S, LOOK_BUDGET = 0.1, 0.002
 #: What a program's header and the first events after it fit into many times.
 _HEADER_BYTES = 65536
 
@@ -84,7 +86,19 @@ class Sampler:
                 return
             # the cost of walking memory has a budget of its own
             rest = max(0.0, spent - self._memory.last_s) / (BUDGET - MEMORY_BUDGET)
-            self._stopping.wait(max(self._interval, rest))
+            self._look_until(time.monotonic() + max(self._interval, rest))
+
+    def _look_until(self, then: float) -> None:
+        """Between two samples: what workers wait for changes every few milliseconds."""
+        period = LOOK_S
+        while (left := then - time.monotonic()) > 0:
+            if self._stopping.wait(min(left, period)):
+                return
+            began = time.thread_time()
+            for tree in self._trees.values():
+                if tree is not None and tree.alive:
+                    tree.look()
+            period = max(LOOK_S, (time.thread_time() - began) / LOOK_BUDGET)
 
     def sample(self) -> None:
         """One look at everything."""
@@ -159,6 +173,8 @@ class _Tree:
         self._memory = memory
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self._delays: dict[tuple[int, int], int] = {}
+        #: Workers, and what looks since the last sample found: 1 where it waited for a lock.
+        self._locked: dict[int, list[bool]] = {}
 
     def __del__(self) -> None:
         os.close(self._file)
@@ -170,13 +186,23 @@ class _Tree:
         except FileNotFoundError:
             self.alive = False
             return
+        looks, self._locked = self._locked, {}
         for pid in _core.children(self._pid):
             try:
-                events.append({"role": "worker", **self._memory.usage(pid)})
+                event = {"role": "worker", **self._memory.usage(pid)}
             except FileNotFoundError:
                 continue  # it has just ended
+            locked = [*looks.get(pid, ()), "lock" in event]
+            event |= {"lock": round(sum(locked) / len(locked), 3)} if any(locked) else {}
+            events.append(event)
+            self._locked[pid] = []
         for event in events:
             self.write("usage", self._never_less(event))
+
+    def look(self) -> None:
+        """What workers wait for at this moment."""
+        for pid, locked in self._locked.items():
+            locked.append(_core.locked(pid))
 
     def _never_less(self, event: Event) -> Event:
         """The kernel forgets what threads that ended had waited; a counter does not go back."""

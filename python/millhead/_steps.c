@@ -23,14 +23,18 @@ static void add_place(steps_object *self)
     mh_lines_put(&self->lines, "epoch", self->epoch);
 }
 
-static PyObject *steps_ready(PyObject *object, PyObject *unused)
+static PyObject *steps_ready(PyObject *object, PyObject *ordering)
 {
-    (void)unused;
     steps_object *self = (steps_object *)object;
+    long long order = PyLong_AsLongLong(ordering);
+    if (order == -1 && PyErr_Occurred())
+        return NULL;
     self->at = mh_clock_read(&self->clock);
     self->setup_ns = self->at.now - self->began.now;
     mh_lines_begin(&self->lines, "setup", self->began, self->at);
     add_place(self);
+    if (order > 0)
+        mh_lines_put(&self->lines, "order", order);
     mh_lines_end(&self->lines);
     return mh_lines_take(&self->lines);
 }
@@ -161,7 +165,8 @@ static void steps_dealloc(PyObject *object)
 }
 
 static PyMethodDef steps_methods[] = {
-    {"ready", steps_ready, METH_NOARGS, "The iterator is made: the line of its set-up."},
+    {"ready", steps_ready, METH_O,
+     "ready(ns): the iterator is made, of it ns to draw orders: the line of its set-up."},
     {"ask", steps_ask, METH_O,
      "ask(train): the loop asks for a batch, and the one before is worked off; train: ns of it "
      "that "

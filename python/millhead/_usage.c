@@ -52,7 +52,17 @@ PyObject *mh_core_usage(PyObject *module, PyObject *arguments)
             put_count(dict, "pss", usage.pss_bytes) && put_count(dict, "read", usage.read_bytes) &&
             put_count(dict, "threads", usage.stat.threads) &&
             put(dict, "state", PyUnicode_FromStringAndSize(&usage.stat.state, 1)) &&
+            (!usage.locked || put(dict, "lock", PyLong_FromLong(1))) &&
             put_count(dict, "started", usage.stat.started_ticks));
+}
+
+PyObject *mh_core_locked(PyObject *module, PyObject *argument)
+{
+    (void)module;
+    long pid = PyLong_AsLong(argument);
+    if (pid == -1 && PyErr_Occurred())
+        return NULL;
+    return PyBool_FromLong(mh_usage_locked((int)pid, ""));
 }
 
 PyObject *mh_core_system(PyObject *module, PyObject *unused)

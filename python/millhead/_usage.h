@@ -7,6 +7,7 @@
 #include <Python.h>
 
 PyObject *mh_core_usage(PyObject *module, PyObject *arguments);
+PyObject *mh_core_locked(PyObject *module, PyObject *argument);
 PyObject *mh_core_system(PyObject *module, PyObject *unused);
 PyObject *mh_core_gpus(PyObject *module, PyObject *unused);
 PyObject *mh_core_children(PyObject *module, PyObject *argument);

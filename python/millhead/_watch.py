@@ -223,6 +223,8 @@ class Epoch:
         #: got(samples, worker, nth, bytes, texts): it is there; -1: not known. What is to be kept now.
         self.got: Callable[[int, int, int, int, int], bytes | None] = told.got
         self._ended = False
+        #: What the sampler took for the first orders, while the iterator was made.
+        self.drawn_ns = 0
         #: Of a loop that makes its batches itself.
         self.fetches: Fetches | None = None
         watch.epochs += 1
@@ -231,7 +233,7 @@ class Epoch:
 
     def ready(self) -> None:
         """The iterator is made."""
-        self.watch.log.write(self._steps.ready())
+        self.watch.log.write(self._steps.ready(self.drawn_ns))
 
     def keep(self, lines: bytes) -> None:
         """Write what ``got`` gave, with the first batch for the first time."""

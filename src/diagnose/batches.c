@@ -62,7 +62,14 @@ static mh_loader_seen *loader_of(mh_batches *batches, uint32_t loader)
         return NULL;
     batches->loaders = items;
     mh_loader_seen *seen = &batches->loaders[batches->loader_count++];
-    *seen = (mh_loader_seen){loader, -1, -1, -1, -1, -1, -1, -1, 0, "", "", 0, 0, 0, 0, 0, 0, 0};
+    *seen = (mh_loader_seen){.loader = loader,
+                             .workers = -1,
+                             .prefetch = -1,
+                             .batch_size = -1,
+                             .in_order = -1,
+                             .persistent = -1,
+                             .pin_memory = -1,
+                             .cpus = -1};
     return seen;
 }
 
@@ -97,7 +104,20 @@ static int setup_event(mh_batches *batches, const mh_log_event *event)
     if (!seen->set_up++)
         seen->first_setup_ns = mh_log_or(event->ns, 0);
     seen->setup_ns += mh_log_or(event->ns, 0);
+    seen->setup_order_ns += mh_log_or(event->order, 0);
+    uint64_t t = mh_log_or(event->t, 0);
+    if (seen->ended_t && t > seen->ended_t)
+        seen->between_ns += t - seen->ended_t;
+    seen->ended_t = 0;
     return 1;
+}
+
+static int epoch_event(mh_batches *batches, const mh_log_event *event)
+{
+    mh_loader_seen *seen = loader_of(batches, (uint32_t)mh_log_or(event->loader, 0));
+    if (seen)
+        seen->ended_t = mh_log_or(event->t, 0) + mh_log_or(event->ns, 0);
+    return seen != NULL;
 }
 
 static mh_record_key wait_key(const mh_log_event *event)
@@ -252,7 +272,7 @@ int mh_batches_event(mh_batches *batches, const mh_log_event *event)
         [MH_LOG_WAIT] = wait_event,       [MH_LOG_STEP] = step_event,
         [MH_LOG_PHASE] = phase_event,     [MH_LOG_FETCH] = fetch_event,
         [MH_LOG_COLLATE] = collate_event, [MH_LOG_SAMPLE] = sample_event,
-        [MH_LOG_ORDER] = order_event,
+        [MH_LOG_ORDER] = order_event,     [MH_LOG_EPOCH] = epoch_event,
     };
     if (event->t >= 0) {
         uint64_t begin = (uint64_t)event->t, end = begin;
@@ -499,6 +519,8 @@ static void settings_facts(const mh_loader_seen *seen, mh_facts *facts)
     facts->pin_memory = seen->pin_memory;
     facts->cpus = seen->cpus;
     facts->setup_ns = seen->setup_ns;
+    facts->setup_order_ns = seen->setup_order_ns;
+    facts->between_ns = seen->between_ns;
     facts->batch_bytes = seen->batch_bytes;
     facts->batch_texts = seen->batch_texts;
     memcpy(facts->start, seen->start, sizeof facts->start);

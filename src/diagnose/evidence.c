@@ -64,6 +64,16 @@ static void say_fetch(const mh_inquiry *inquiry)
                 per_batch_ms(inquiry, costs->fetch_blocked));
 }
 
+static void say_lock(const mh_inquiry *inquiry)
+{
+    double locked = inquiry->facts->usage.workers_locked;
+    if (mh_lock_holds_up(inquiry))
+        mh_evidence(inquiry->out,
+                    "workers wait for each other: %.2g of %d at a time are found waiting for a "
+                    "lock that processes share",
+                    locked, inquiry->facts->workers);
+}
+
 static void say_storage(const mh_inquiry *inquiry)
 {
     const mh_sums *sums = &inquiry->sums;
@@ -118,9 +128,11 @@ void mh_say_loss(const mh_inquiry *inquiry)
     case MH_LOSS_CROWD:
         say_fetch(inquiry);
         say_cpus(inquiry);
+        say_lock(inquiry);
         break;
     case MH_LOSS_FETCH_BLOCKED:
         say_fetch(inquiry);
+        say_lock(inquiry);
         say_storage(inquiry);
         say_probe(inquiry);
         break;
@@ -162,6 +174,11 @@ void mh_say_loss(const mh_inquiry *inquiry)
                     inquiry->sums.startup / 1e9, inquiry->measured_ns / 1e9,
                     mh_ns(facts->setup_ns) / 1e9,
                     (inquiry->sums.startup - mh_ns(facts->setup_ns)) / 1e9);
+        if (mh_ns(facts->setup_order_ns) > 0.01 * inquiry->measured_ns)
+            mh_evidence(out,
+                        "%.4g s of making iterators go to the sampler: it draws the first orders "
+                        "of an epoch in the training process",
+                        mh_ns(facts->setup_order_ns) / 1e9);
         if (inquiry->gap_ns > 0.01 * inquiry->base_ns)
             mh_evidence(out, "between epochs the loop waits %.4g s more for first batches",
                         inquiry->gap_ns / 1e9);

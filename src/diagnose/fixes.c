@@ -121,18 +121,31 @@ static double bound_by_storage(const mh_inquiry *inquiry, double gain)
     return gives / read;
 }
 
+/* Whether what is wrong with fetching is in its CPU time and its waiting alike. */
+static int changes_both(const mh_inquiry *inquiry)
+{
+    return inquiry->slow.worker >= 0 || mh_lock_holds_up(inquiry);
+}
+
 /* The gain of a fix is never more than that of having no such loss at all; other workers change
  * more than one loss, but win no more than was waited. */
 static void predict(mh_inquiry *inquiry, double then)
 {
     double gain = mh_gain(inquiry->base_ns, then);
     double most = inquiry->gain[inquiry->loss];
-    if (inquiry->out->fix_settings.workers >= 0)
+    int fetch = inquiry->loss == MH_LOSS_FETCH_CPU || inquiry->loss == MH_LOSS_FETCH_BLOCKED;
+    if (inquiry->out->fix_settings.workers >= 0 || (fetch && changes_both(inquiry)))
         most = mh_gain(inquiry->measured_ns, inquiry->measured_ns - inquiry->sums.all_wait);
     if (gain > most)
         gain = most;
     gain = bound_by_storage(inquiry, gain);
     inquiry->out->predicted_gain = gain > 1 ? gain : 1;
+}
+
+/* Start-up that is mostly the sampler's: it works in the training process, once an epoch. */
+static int drawing_is_start(const mh_inquiry *inquiry)
+{
+    return 2 * mh_ns(inquiry->facts->setup_order_ns) > inquiry->sums.startup;
 }
 
 static const char *cheaper(const mh_inquiry *inquiry)
@@ -159,7 +172,7 @@ static const char *cheaper(const mh_inquiry *inquiry)
         return "move the work between steps out of the training process: into the dataset or "
                "collate_fn, where workers do it";
     case MH_CAUSE_STARTUP:
-        if (inquiry->facts->workers == 0)
+        if (inquiry->facts->workers == 0 || drawing_is_start(inquiry))
             return "begin sooner: less work in the dataset's __len__ and __iter__, in the sampler "
                    "before its first index, and in what the first sample opens or imports";
         return "start less: fewer workers, a dataset that is quick to copy, imports done before "
@@ -184,12 +197,14 @@ static void advise_workers(mh_inquiry *inquiry, const fix_try *found)
     int now = inquiry->base.workers;
     out->fix_settings.workers = found->value;
     predict(inquiry, found->ns);
-    const char *why = now == 0 ? "loading then overlaps with training"
-                      : out->cause == MH_CAUSE_LATENCY
-                          ? "more requests are then under way, and memory for their batches"
-                      : inquiry->loss == MH_LOSS_COLLATE && collate_waits(inquiry)
-                          ? "collate_fn waits more than it works, and then does so side by side"
-                          : "CPUs are idle";
+    const char *why =
+        now == 0 ? "loading then overlaps with training"
+        : out->cause == MH_CAUSE_LATENCY
+            ? "more requests are then under way, where the source takes as many at once, "
+              "and memory for their batches"
+        : inquiry->loss == MH_LOSS_COLLATE && collate_waits(inquiry)
+            ? "collate_fn waits more than it works, and then does so side by side"
+            : "CPUs are idle";
     mh_say_fix(out, "num_workers=%d (now %d): %s; the run is then %.2f times as fast", found->value,
                now, why, out->predicted_gain);
 }
@@ -216,12 +231,52 @@ static mh_status explain_text(mh_inquiry *inquiry, int most_workers, mh_error *e
     return MH_OK;
 }
 
+/* One worker's part of the data is slow, and no other can take it over. 1: that is the advice. */
+static mh_status fix_slow_worker(mh_inquiry *inquiry, int *advised, mh_error *err)
+{
+    mh_verdict *out = inquiry->out;
+    double spread;
+    *advised = 0;
+    if (inquiry->slow.worker < 0)
+        return MH_OK;
+    MH_TRY(mh_slow_worker_spread(inquiry, &spread, err));
+    if (mh_gain(inquiry->base_ns, spread) < MH_GAIN_MATTERS)
+        return MH_OK;
+    *advised = 1;
+    predict(inquiry, spread);
+    mh_say_fix(out,
+               "spread the data of worker %d over all workers (more and smaller shards, dealt out "
+               "in turn), or make it like the others'; the run is then %.2f times as fast",
+               inquiry->slow.worker, out->predicted_gain);
+    return MH_OK;
+}
+
+/* What one does behind the lock the others wait for, so all of fetching is shorter by as much. */
+static mh_status fix_lock(mh_inquiry *inquiry, mh_error *err)
+{
+    mh_verdict *out = inquiry->out;
+    mh_replay_options options = inquiry->base;
+    double half;
+    options.fetch_cpu = options.fetch_blocked = HALF;
+    MH_TRY(mh_inquiry_time(inquiry, &options, &half, err));
+    out->fix_settings.cost = HALF;
+    predict(inquiry, half);
+    mh_say_fix(out,
+               "do less behind the lock that workers share, or give each what it needs for itself "
+               "(a file, a connection); more workers win nothing; at half the cost the run is %.2f "
+               "times as fast",
+               out->predicted_gain);
+    return MH_OK;
+}
+
 /* More workers, or cheaper work: whichever wins clearly more, workers where it is close. The first
  * worker is worth it whenever it wins anything: without one nothing overlaps. */
 static mh_status fix_making(mh_inquiry *inquiry, int most_workers, mh_error *err)
 {
     double half;
     fix_try workers;
+    if (inquiry->loss != MH_LOSS_COLLATE && mh_lock_holds_up(inquiry))
+        return fix_lock(inquiry, err);
     mh_replay_options options = at_half(inquiry);
     MH_TRY(mh_inquiry_time(inquiry, &options, &half, err));
     MH_TRY(best_workers(inquiry, most_workers, &workers, err));
@@ -390,20 +445,29 @@ static void say_nothing_to_fix(mh_inquiry *inquiry)
                         "quiet machine and for longer; look at the warnings");
 }
 
+static mh_status fix_fetching(mh_inquiry *inquiry, mh_error *err)
+{
+    int advised, waits = inquiry->loss == MH_LOSS_FETCH_BLOCKED;
+    MH_TRY(fix_slow_worker(inquiry, &advised, err));
+    if (advised)
+        return MH_OK;
+    if (waits && inquiry->out->cause == MH_CAUSE_LATENCY)
+        return fix_making(inquiry, workers_for_waiting(inquiry), err);
+    if (waits && inquiry->base.workers > 0)
+        return fix_half(inquiry, err); /* a disk */
+    return fix_making(inquiry, workers_for_cpu(inquiry), err);
+}
+
 mh_status mh_fix_make(mh_inquiry *inquiry, mh_error *err)
 {
     switch (inquiry->loss) {
     case MH_LOSS_FETCH_CPU:
-        return fix_making(inquiry, workers_for_cpu(inquiry), err);
+    case MH_LOSS_FETCH_BLOCKED:
+        return fix_fetching(inquiry, err);
     case MH_LOSS_COLLATE:
         return fix_making(
             inquiry,
             collate_waits(inquiry) ? workers_for_waiting(inquiry) : workers_for_cpu(inquiry), err);
-    case MH_LOSS_FETCH_BLOCKED:
-        if (inquiry->out->cause == MH_CAUSE_LATENCY)
-            return fix_making(inquiry, workers_for_waiting(inquiry), err);
-        return inquiry->base.workers == 0 ? fix_making(inquiry, workers_for_cpu(inquiry), err)
-                                          : fix_half(inquiry, err);
     case MH_LOSS_TRANSFER:
         return fix_transfer(inquiry, err);
     case MH_LOSS_MAIN:

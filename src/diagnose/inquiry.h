@@ -15,6 +15,11 @@
 #define MH_SATURATED 0.85    /* of the CPUs busy: the rest is lost to switching and imbalance */
 #define MH_CROWDED 1.5       /* runnable threads per CPU from which on they hinder each other */
 
+/* Workers that wait for a lock, on average: with this many it is held nearly all the time. And of
+ * those that are blocked: of two that do nothing else one holds it and one waits, the half. */
+#define MH_LOCK_QUEUE 0.5
+#define MH_LOCK_SHARE 0.25
+
 #define MH_PROBES_ENOUGH 20 /* before their answer counts */
 
 /* Ways a run loses time; several may belong to one cause. */
@@ -35,8 +40,16 @@ typedef struct mh_sums { /* ns over the steady part: all batches that are first 
     mh_costs costs;
     double excess, read_bytes;
     double excess_batches, excess_held; /* batches above the mean excess, and what they hold */
+    double excess_first_epoch;
     double fetch_known, cpu_known, train_known; /* batches for which it was measured */
 } mh_sums;
+
+/* slow_worker.c: a worker whose batches nearly all take longer than the others'; means over the
+ * steady part. */
+typedef struct mh_slow_worker {
+    int worker; /* -1: there is none */
+    double fetch_ns, others_ns, mean_ns;
+} mh_slow_worker;
 
 typedef struct mh_inquiry {
     const mh_facts *facts; /* as given */
@@ -54,13 +67,18 @@ typedef struct mh_inquiry {
     double gain[MH_LOSS_COUNT];
     double gap_ns;     /* waits for first batches of later epochs, replayed */
     int crowd_workers; /* the number that would be better; 0: not crowded */
-    mh_loss loss;      /* the one that was chosen */
+    mh_slow_worker slow;
+    mh_loss loss; /* the one that was chosen */
     mh_verdict *out;
 } mh_inquiry;
 
 /* The run's time under these options, in ns. */
 mh_status mh_inquiry_time(const mh_inquiry *inquiry, const mh_replay_options *options, double *ns,
                           mh_error *err);
+
+/* Whether workers wait for each other: for a lock, or one of few places, that they share. More of
+ * them then win nothing. */
+int mh_lock_holds_up(const mh_inquiry *inquiry);
 
 /* Bytes from storage in a second of the steady part. */
 double mh_read_per_s(const mh_inquiry *inquiry);
@@ -91,6 +109,10 @@ typedef struct mh_straggler {
     char fix[MH_VERDICT_LINE];
 } mh_straggler;
 void mh_straggler_find(mh_straggler *out, const mh_facts *facts);
+
+void mh_slow_worker_find(mh_slow_worker *out, const mh_facts *facts);
+/* The run's time with the slow worker's part of the data spread over all, in ns. */
+mh_status mh_slow_worker_spread(const mh_inquiry *inquiry, double *ns, mh_error *err);
 
 /* signs.c: whether memory grows without end, said as evidence or as a warning. */
 int mh_memory_grows(const mh_usage_sum *usage);

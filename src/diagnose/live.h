@@ -24,7 +24,7 @@ typedef struct mh_process_counts {
 typedef struct mh_seen_process {
     int pid;
     mh_process_counts first, last; /* first is all 0 for one that started while we looked */
-    uint64_t looks;
+    uint64_t looks, locked;
     uint64_t run, disk, queue, blocked, hidden; /* queue: polled a pipe, as queues do */
 } mh_seen_process;
 

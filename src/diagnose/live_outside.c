@@ -150,6 +150,7 @@ static mh_thread_look process_look(mh_seen_process *seen,
     if (look.waiting == MH_WAITING_GONE)
         return look;
     seen->looks++;
+    seen->locked += look.shared_lock;
     if (look.waiting == MH_WAITING_NOT)
         seen->run++;
     else if (look.waiting == MH_WAITING_DISK)
@@ -225,7 +226,7 @@ static void memory_sum(const mh_outside *outside, double seconds, mh_usage_sum *
 
 static void workers_sum(const mh_outside *outside, double ns, mh_usage_sum *out)
 {
-    uint64_t looks = 0, run = 0, disk = 0, idle = 0, blocked = 0;
+    uint64_t looks = 0, run = 0, disk = 0, idle = 0, blocked = 0, locked = 0;
     for (size_t at = 0; at < outside->worker_count; at++) {
         const mh_seen_process *worker = &outside->workers[at];
         out->workers_cpus += (double)(worker->last.cpu_ns - worker->first.cpu_ns) / ns;
@@ -235,12 +236,14 @@ static void workers_sum(const mh_outside *outside, double ns, mh_usage_sum *out)
         run += worker->run;
         disk += worker->disk;
         idle += worker->queue;
+        locked += worker->locked;
         blocked += worker->blocked + worker->hidden;
     }
     out->workers_run = share(run, looks);
     out->workers_disk = share(disk, looks);
     out->workers_idle = share(idle, looks);
     out->workers_blocked = share(blocked, looks);
+    out->workers_locked = share(locked, looks) * (double)outside->workers_most;
 }
 
 /* CPUs the process may use: its own mask, and our quota where we are in the same group. */

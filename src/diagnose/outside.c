@@ -89,8 +89,22 @@ static void judge_blocked(const mh_facts *facts, mh_verdict *out, double waited)
                    out->predicted_gain);
         return;
     }
-    int workers = facts->workers < 1000 ? 2 * facts->workers : facts->workers;
     out->cause = MH_CAUSE_LATENCY;
+    if (facts->workers > 1 && usage->workers_locked >= MH_LOCK_QUEUE &&
+        usage->workers_locked >= MH_LOCK_SHARE * usage->workers_blocked * facts->workers) {
+        out->fix_settings.cost = 0.5;
+        out->predicted_gain = mh_gain(1, 1 - waited / 2);
+        mh_evidence(out,
+                    "workers wait for each other: %.2g of %d at a time are found waiting for a "
+                    "lock that processes share",
+                    usage->workers_locked, facts->workers);
+        mh_say_fix(out,
+                   "do less behind the lock that workers share, or give each what it needs for "
+                   "itself; more workers win nothing; at half the cost at most %.2f times as fast",
+                   out->predicted_gain);
+        return;
+    }
+    int workers = facts->workers < 1000 ? 2 * facts->workers : facts->workers;
     out->fix_settings.workers = workers;
     out->predicted_gain = gain_of_workers(facts, waited, workers);
     mh_say_fix(out,

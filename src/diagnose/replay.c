@@ -464,11 +464,20 @@ static void play_without_workers(replay_sim *sim)
     }
 }
 
-/* What making an iterator takes, under the options: workers are started one after the other. The
- * set-up of a log is the first epoch's; events tell only the sum, of which each has its part. */
+/* What an epoch's first orders took the sampler while its iterator was made. Workers that stay do
+ * not save it. */
+static double drawing_of_epoch(const replay_sim *sim, size_t epochs)
+{
+    double drawing = mh_ns(sim->facts->setup_order_ns), setup = mh_ns(sim->facts->setup_ns);
+    return (drawing < setup ? drawing : setup) / (double)epochs;
+}
+
+/* What making an iterator takes else, under the options: workers are started one after the other.
+ * The set-up of a log is the first epoch's; events tell only the sum, of which each has its part.
+ */
 static double setup_of_epoch(const replay_sim *sim, size_t number, size_t epochs)
 {
-    double setup = mh_ns(sim->facts->setup_ns);
+    double setup = mh_ns(sim->facts->setup_ns) - drawing_of_epoch(sim, 1);
     if (sim->facts->vantage == MH_VANTAGE_LOG)
         setup = number == 0 ? setup : 0;
     else
@@ -497,12 +506,11 @@ static void play(replay_sim *sim)
         sim->end = epoch_end(sim->facts, at);
         mh_costs costs;
         costs_at(sim, at, &costs);
-        if (at == 0 || !sim->options->free_startup) {
-            double setup = setup_of_epoch(sim, number, epochs);
-            double startup = (setup + costs.startup) * sim->options->startup;
-            sim->startup += startup;
-            sim->now += startup;
-        }
+        double startup = drawing_of_epoch(sim, epochs);
+        if (at == 0 || !sim->options->free_startup)
+            startup += setup_of_epoch(sim, number, epochs) + costs.startup;
+        sim->startup += startup * sim->options->startup;
+        sim->now += startup * sim->options->startup;
         if (sim->window)
             play_with_workers(sim);
         else

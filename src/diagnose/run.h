@@ -39,6 +39,7 @@ MH_MUST_CHECK mh_status mh_samples_facts(const mh_samples *samples, uint64_t all
 typedef struct mh_usage_look {
     uint64_t t, cpu, delay, pss, rss, memory;
     uint32_t pid;
+    float locked;          /* share of the time it was found waiting for a lock that is shared */
     uint8_t is_main, disk; /* disk: in uninterruptible sleep */
 } mh_usage_look;
 
@@ -92,10 +93,11 @@ typedef struct mh_loader_seen {
     int workers, prefetch, batch_size, in_order, persistent, pin_memory, cpus;
     int by_sample;
     char start[16], kind[16];
-    uint64_t setup_ns, first_setup_ns;
-    uint64_t total_ns;    /* waits and steps */
-    uint64_t batch_bytes; /* of the largest that was told */
-    uint64_t batch_texts; /* the same */
+    uint64_t setup_ns, first_setup_ns, setup_order_ns;
+    uint64_t between_ns, ended_t; /* ended_t: of the epoch before */
+    uint64_t total_ns;            /* waits and steps */
+    uint64_t batch_bytes;         /* of the largest that was told */
+    uint64_t batch_texts;         /* the same */
     int set_up, waited;
 } mh_loader_seen;
 

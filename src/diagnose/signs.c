@@ -1,7 +1,6 @@
 /* signs.c - warning signs that are no cause by themselves, and memory that grows
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "base/alloc.h"
 #include "diagnose/inquiry.h"
 
 #include <string.h>
@@ -104,71 +103,55 @@ static void warn_saw_tooth(const mh_inquiry *inquiry)
                inquiry->base.workers, inquiry->base.workers ? inquiry->base.prefetch : 0);
 }
 
-/* --- one worker unlike the others ---------------------------------------------------------------
- */
+/* --- one worker unlike the others, epochs unlike each other ---------------------------------- */
 
-/* A worker is slow where nearly all its batches take longer than so many of the others': a slow
- * sample now and then makes no slow worker. */
-#define SLOW_TIMES 2
-#define SLOW_BATCHES 0.8
-#define SLOW_LEAST 5 /* batches of it */
-
-typedef struct worker_sum {
-    double fetch, batches, slow; /* slow: batches above SLOW_TIMES of the others' mean */
-} worker_sum;
-
-/* The worker's sums; NULL for a batch that does not count. */
-static worker_sum *sum_of(worker_sum *sums, const mh_facts *facts, const mh_batch_cost *batch)
-{
-    int counts = batch->worker >= 0 && batch->worker < facts->workers &&
-                 batch->fetch != MH_NOT_MEASURED && !batch->first;
-    return counts ? &sums[batch->worker] : NULL;
-}
-
-static double mean_of_others(const worker_sum *all, const worker_sum *one)
-{
-    double batches = all->batches - one->batches;
-    return batches > 0 ? (all->fetch - one->fetch) / batches : 0;
-}
-
-static void say_slow_worker(const mh_inquiry *inquiry, worker_sum *sums)
-{
-    const mh_facts *facts = inquiry->facts;
-    worker_sum all = {0}, *of;
-    for (size_t at = 0; at < facts->batch_count; at++) {
-        if (!(of = sum_of(sums, facts, &facts->batches[at])))
-            continue;
-        of->fetch += mh_ns(facts->batches[at].fetch);
-        of->batches++;
-        all.fetch += mh_ns(facts->batches[at].fetch);
-        all.batches++;
-    }
-    for (size_t at = 0; at < facts->batch_count; at++) {
-        if ((of = sum_of(sums, facts, &facts->batches[at])))
-            of->slow += mh_ns(facts->batches[at].fetch) > SLOW_TIMES * mean_of_others(&all, of);
-    }
-    for (int worker = 0; worker < facts->workers; worker++) {
-        of = &sums[worker];
-        if (of->batches < SLOW_LEAST || of->slow < SLOW_BATCHES * of->batches ||
-            all.batches - of->batches < SLOW_LEAST)
-            continue;
-        mh_warning(inquiry->out,
-                   "worker %d takes %.3g ms to fetch a batch, the others %.3g ms: look at its part "
-                   "of the data (its shards)",
-                   worker, of->fetch / of->batches / 1e6, mean_of_others(&all, of) / 1e6);
-        return;
-    }
-}
-
-/* Of an iterable dataset each worker has its own part, and batches are taken from all in turn. */
 static void warn_slow_worker(const mh_inquiry *inquiry)
 {
-    if (inquiry->out->device_wait_share < 0.05 || inquiry->facts->workers < 2)
+    const mh_slow_worker *slow = &inquiry->slow;
+    if (slow->worker < 0 || inquiry->out->device_wait_share < 0.05)
         return;
-    worker_sum *sums = mh_calloc((size_t)inquiry->facts->workers, sizeof *sums);
-    if (sums)
-        say_slow_worker(inquiry, sums);
-    mh_free(sums); /* without memory: a warning less */
+    mh_warning(inquiry->out,
+               "worker %d takes %.3g ms to fetch a batch, the others %.3g ms: look at its part "
+               "of the data (its shards)",
+               slow->worker, slow->fetch_ns / 1e6, slow->others_ns / 1e6);
+}
+
+/* A first epoch that takes so many times as long to fetch a batch: something is kept then. */
+#define WARMING_UP 3
+
+static void warn_first_epoch(const mh_inquiry *inquiry)
+{
+    const mh_facts *facts = inquiry->facts;
+    double sums[2] = {0}, counts[2] = {0};
+    if (facts->epochs < 2 || inquiry->out->device_wait_share < 0.05)
+        return;
+    for (size_t at = 0; at < facts->batch_count; at++) {
+        const mh_batch_cost *batch = &facts->batches[at];
+        if (batch->first || batch->fetch == MH_NOT_MEASURED)
+            continue;
+        int later = batch->epoch != facts->batches[0].epoch;
+        sums[later] += mh_ns(batch->fetch);
+        counts[later]++;
+    }
+    if (!counts[0] || !counts[1] || sums[0] / counts[0] < WARMING_UP * sums[1] / counts[1])
+        return;
+    mh_warning(
+        inquiry->out,
+        "the first epoch takes %.3g ms to fetch a batch, later ones %.3g ms: they find it "
+        "kept (a cache of the dataset or of the system), and of a longer run a fix wins less",
+        sums[0] / counts[0] / 1e6, sums[1] / counts[1] / 1e6);
+}
+
+/* Validation, checkpoints: no loader makes them shorter, and they are in no gain. */
+static void warn_between_epochs(const mh_inquiry *inquiry)
+{
+    double between = mh_ns(inquiry->facts->between_ns), loop = inquiry->measured_ns;
+    if (between < 0.1 * (between + loop))
+        return;
+    mh_warning(inquiry->out,
+               "%.4g s pass between epochs, outside the loop (validation, checkpoints), beside the "
+               "%.4g s in it: gains are of these",
+               between / 1e9, loop / 1e9);
 }
 
 /* --- the machine ----------------------------------------------------------------------------- */
@@ -253,6 +236,8 @@ void mh_signs(const mh_inquiry *inquiry)
     warn_handover(inquiry);
     warn_saw_tooth(inquiry);
     warn_slow_worker(inquiry);
+    warn_first_epoch(inquiry);
+    warn_between_epochs(inquiry);
     warn_cpus(inquiry);
     warn_memory(inquiry);
     const mh_usage_sum *usage = &inquiry->facts->usage;

@@ -13,6 +13,8 @@
 #define NS_PER_S 1e9
 /* Processes of one round are looked at within less; rounds are a second or more apart. */
 #define LOOK_NS UINT64_C(500000000)
+/* So many rounds of looks before what workers were found waiting for counts. */
+#define LOCK_LOOKS 3
 /* Work this long has looks enough of its own. */
 #define ENOUGH_NS UINT64_C(3000000000)
 
@@ -31,6 +33,7 @@ static int look_add(mh_usages *usages, const mh_log_event *event)
         .pid = (uint32_t)mh_log_or(event->pid, 0),
         .is_main = mh_json_is(&event->role, "main"),
         .disk = event->state.length > 0 && event->state.text[0] == 'D',
+        .locked = event->lock > 0 && event->lock <= 1 ? (float)event->lock : 0,
     };
     return 1;
 }
@@ -169,6 +172,7 @@ static void processes_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *ou
 {
     uint64_t begin = UINT64_MAX, end = 0;
     size_t main_looks = 0, main_disk = 0, worker_looks = 0, worker_disk = 0;
+    double locked = 0;
     bool pss_read = false;
     for (size_t at = 0; at < usages->look_count; at++) {
         const mh_usage_look *look = &usages->looks[at];
@@ -179,6 +183,7 @@ static void processes_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *ou
         end = look->t > end ? look->t : end;
         *(look->is_main ? &main_looks : &worker_looks) += 1;
         *(look->is_main ? &main_disk : &worker_disk) += look->disk;
+        locked += look->is_main ? 0 : (double)look->locked;
     }
     if (end <= begin)
         return;
@@ -186,6 +191,8 @@ static void processes_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *ou
         out->wall_ns = end - begin;
     out->main_disk = main_looks ? (double)main_disk / (double)main_looks : 0;
     out->workers_disk = worker_looks ? (double)worker_disk / (double)worker_looks : 0;
+    if (main_looks >= LOCK_LOOKS) /* processes that are no workers are looked at as well */
+        out->workers_locked = locked / (double)main_looks;
     qsort(usages->looks, usages->look_count, sizeof *usages->looks, by_pid_then_time);
     for (size_t at = 0, next; at < usages->look_count; at = next) {
         for (next = at + 1; next < usages->look_count; next++)

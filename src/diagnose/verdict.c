@@ -10,7 +10,7 @@
 /* A verdict replays some twenty times: more batches than this add seconds and no insight. */
 #define WINDOW_BATCHES 50000
 /* Few slow samples: more than one in twenty are not a tail but another kind of sample. Or: in few
- * batches, that hold nearly all of the excess. */
+ * batches, that hold nearly all of the excess; unless they are those of the first epoch. */
 #define TAIL_SHARE 0.05
 #define TAIL_BATCHES 0.25
 #define TAIL_HELD 0.8
@@ -145,6 +145,8 @@ static void sum_excess(mh_inquiry *inquiry)
         mh_costs costs;
         mh_costs_of(&costs, &inquiry->costing, batch);
         double excess = mh_excess(batch, &costs);
+        if (!batch->first && batch->epoch == inquiry->facts->batches[0].epoch)
+            sums->excess_first_epoch += excess;
         if (!batch->first && excess > mean) {
             sums->excess_batches++;
             sums->excess_held += excess;
@@ -244,6 +246,8 @@ static mh_status begin(mh_inquiry *inquiry, mh_error *err)
         inquiry->scale_batches = (double)facts->batch_count / WINDOW_BATCHES;
         inquiry->scale_epochs = shown > 0 ? epochs / shown : 1;
         inquiry->window.setup_ns = (uint64_t)(mh_ns(facts->setup_ns) / inquiry->scale_epochs);
+        inquiry->window.setup_order_ns =
+            (uint64_t)(mh_ns(facts->setup_order_ns) / inquiry->scale_epochs);
     }
     mh_costing_init(&inquiry->costing, facts);
     sum_up(inquiry);
@@ -252,6 +256,7 @@ static mh_status begin(mh_inquiry *inquiry, mh_error *err)
     inquiry->measured_ns = inquiry->sums.all_wait + inquiry->sums.all_step + mh_ns(facts->setup_ns);
     finish_shares(inquiry);
     count_cpus(inquiry);
+    mh_slow_worker_find(&inquiry->slow, facts);
     mh_replay_options_init(&inquiry->base, facts);
     MH_TRY(find_others(inquiry, err));
     MH_TRY(mh_inquiry_time(inquiry, &inquiry->base, &inquiry->base_ns, err));
@@ -262,15 +267,26 @@ static mh_status begin(mh_inquiry *inquiry, mh_error *err)
 
 /* --- suspects: what would be won without each ------------------------------------------------ */
 
+int mh_lock_holds_up(const mh_inquiry *inquiry)
+{
+    double locked = inquiry->facts->usage.workers_locked;
+    if (inquiry->facts->workers < 2 || inquiry->steady_ns <= 0 || locked < MH_LOCK_QUEUE)
+        return 0;
+    return locked >= MH_LOCK_SHARE * inquiry->sums.costs.fetch_blocked / inquiry->steady_ns;
+}
+
 static int few_slow_samples(const mh_inquiry *inquiry)
 {
     const mh_facts *facts = inquiry->facts;
     const mh_sums *sums = &inquiry->sums;
-    if (!facts->samples_slow || sums->excess <= 0)
+    if (!facts->samples_slow || sums->excess <= 0 || mh_lock_holds_up(inquiry))
         return 0;
-    return (double)facts->samples_slow <= TAIL_SHARE * (double)facts->samples_timed ||
-           (sums->excess_batches <= TAIL_BATCHES * sums->batches &&
-            sums->excess_held >= TAIL_HELD * sums->excess);
+    if ((double)facts->samples_slow <= TAIL_SHARE * (double)facts->samples_timed)
+        return 1;
+    /* a first epoch that fills a cache is no tail of later ones */
+    int warms_up = facts->epochs > 1 && sums->excess_first_epoch >= TAIL_HELD * sums->excess;
+    return !warms_up && (sums->excess_batches <= TAIL_BATCHES * sums->batches &&
+                         sums->excess_held >= TAIL_HELD * sums->excess);
 }
 
 static mh_replay_options without(mh_replay_options options, mh_loss loss)
@@ -618,6 +634,7 @@ static void clean_facts(mh_facts *facts)
         &usage->workers_disk,
         &usage->workers_idle,
         &usage->workers_blocked,
+        &usage->workers_locked,
     };
     for (size_t at = 0; at < sizeof numbers / sizeof *numbers; at++) {
         if (!(*numbers[at] >= 0 && *numbers[at] < 1e18))

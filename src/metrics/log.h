@@ -73,6 +73,7 @@ typedef enum mh_log_kind {
     X(read)                                                                                        \
     X(probes)                                                                                      \
     X(native)                                                                                      \
+    X(order)                                                                                       \
     X(index)                                                                                       \
     X(idx)                                                                                         \
     X(step)                                                                                        \
@@ -103,6 +104,7 @@ typedef enum mh_log_kind {
     X(persistent)                                                                                  \
     X(pin_memory)
 #define MH_LOG_REAL_LIST(X)                                                                        \
+    X(lock)                                                                                        \
     X(util)                                                                                        \
     X(memory_util)                                                                                 \
     X(watts)                                                                                       \

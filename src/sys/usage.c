@@ -8,6 +8,7 @@
 #include "sys/file.h"
 #include "sys/parse.h"
 #include "sys/span.h"
+#include "sys/waiting.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -290,6 +291,17 @@ static uint64_t field_of(int pid, const char *file, const char *field, const cha
     return value;
 }
 
+bool mh_usage_locked(int pid, const char *root)
+{
+    size_t length;
+    mh_thread_look look = {.waiting = MH_WAITING_GONE};
+    char *text = proc_text(&length, root, "%d/syscall", pid);
+    if (text)
+        (void)mh_parse_syscall(text, length, &look);
+    mh_free(text);
+    return look.shared_lock;
+}
+
 mh_status mh_usage_process(mh_process_usage *out, int pid, bool pss, const char *root,
                            mh_error *err)
 {
@@ -302,6 +314,7 @@ mh_status mh_usage_process(mh_process_usage *out, int pid, bool pss, const char 
     /* The same number in nanoseconds where /proc has ticks of ten milliseconds. */
     if (!*root && clock_getcpuclockid(pid, &clock) == 0 && clock_gettime(clock, &spent) == 0)
         usage.cpu_ns = (uint64_t)spent.tv_sec * NS_PER_S + (uint64_t)spent.tv_nsec;
+    usage.locked = usage.stat.state == 'S' && mh_usage_locked(pid, root);
     read_threads(&usage, pid, root);
     usage.read_bytes = field_of(pid, "io", "read_bytes", root);
     if (pss)

@@ -32,6 +32,7 @@ typedef struct mh_process_usage {
     uint64_t pss_bytes;        /* MH_NOT_READ unless asked for */
     uint64_t read_bytes;       /* from storage */
     uint32_t running, blocked; /* threads in state R and in D */
+    bool locked; /* its main thread waits for a lock that processes share (see sys/waiting.h) */
 } mh_process_usage;
 
 /* Reads a process; with `pss` its share of memory too, for which the kernel walks all its pages
@@ -39,6 +40,9 @@ typedef struct mh_process_usage {
  * Errors: MH_ERR_NOT_FOUND: no such process. */
 MH_MUST_CHECK mh_status mh_usage_process(mh_process_usage *out, int pid, bool pss, const char *root,
                                          mh_error *err);
+
+/* Whether the main thread of a process waits for a lock that processes share: one small read. */
+bool mh_usage_locked(int pid, const char *root);
 
 /* Only proc/PID/stat. False when there is no such process. */
 bool mh_usage_stat(mh_process_stat *out, int pid, const char *root);

@@ -5,11 +5,14 @@
 
 #include "base/alloc.h"
 #include "sys/file.h"
+#include "sys/futex.h"
 #include "sys/parse.h"
 #include "sys/span.h"
 #include "sys/usage.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +58,20 @@ static mh_waiting kind_of_call(uint64_t number)
     }
 }
 
+#define CALL_ARGUMENTS 6
+
+/* A lock between threads of one process is private to it. A queue or a pool within a process uses
+ * those; multiprocessing's locks and those of files are for others to hold. */
+static bool is_shared_lock(uint64_t number, const uint64_t *arguments, size_t count)
+{
+    if (number == SYS_futex)
+        return count >= CALL_ARGUMENTS && !(arguments[1] & FUTEX_PRIVATE_FLAG) &&
+               (uint32_t)arguments[5] != MH_FUTEX_OURS;
+    if (number == SYS_fcntl)
+        return count >= 2 && (arguments[1] == F_SETLKW || arguments[1] == F_OFD_SETLKW);
+    return number == SYS_flock;
+}
+
 int mh_parse_syscall(const char *text, size_t length, mh_thread_look *out)
 {
     mh_span rest = {text, length}, word;
@@ -73,11 +90,17 @@ int mh_parse_syscall(const char *text, size_t length, mh_thread_look *out)
     }
     if (!mh_span_number(word, &number))
         return 0;
+    uint64_t arguments[CALL_ARGUMENTS] = {0};
+    size_t count = 0;
+    while (count < CALL_ARGUMENTS && mh_span_word(&rest, &word) &&
+           hex_number(word, &arguments[count]))
+        count++;
     look.waiting = kind_of_call(number);
+    look.shared_lock = is_shared_lock(number, arguments, count);
 #ifdef SYS_poll
-    look.arguments = number == SYS_poll && mh_span_word(&rest, &word) &&
-                     hex_number(word, &look.poll_address) && mh_span_word(&rest, &word) &&
-                     hex_number(word, &look.poll_fds);
+    look.arguments = number == SYS_poll && count >= 2;
+    look.poll_address = look.arguments ? arguments[0] : 0;
+    look.poll_fds = look.arguments ? arguments[1] : 0;
 #endif
     *out = look;
     return 1;
@@ -138,9 +161,11 @@ static void look_asleep(mh_thread_look *look, int pid, int thread, const char *r
         look->poll_pipe = look->arguments && look->poll_fds == 1 && polls_pipe(look, pid);
         return;
     }
+    bool shared_lock = seen && look->shared_lock;
     text = thread_text(pid, thread, "wchan", root, &length);
     if (text)
         (void)mh_parse_wchan(text, length, look);
+    look->shared_lock = shared_lock;
     mh_free(text);
 }
 

@@ -27,6 +27,7 @@ typedef struct mh_thread_look {
     uint64_t poll_address; /* where they are listed, in the process's memory */
     bool poll_pipe;        /* it is one, a pipe: as multiprocessing's queues wait */
     bool arguments;        /* whether they were seen */
+    bool shared_lock;      /* a lock that processes share, of memory or of a file, none of ours */
 } mh_thread_look;
 
 /* Looks at thread `thread` of process `pid`. A few small reads, no stop: the process does not

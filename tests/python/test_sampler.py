@@ -180,3 +180,48 @@ def test_children_of_children_are_found() -> None:
 def test_a_process_that_is_not_there_is_an_error() -> None:
     with pytest.raises(FileNotFoundError, match="no process 4194304"):
         _core.usage(4194304)  # beyond any pid
+
+
+# A header, and a child that waits for a lock which its parent holds
+LOCKED = """
+    import json, multiprocessing, os, sys
+    lock = multiprocessing.Lock()
+    lock.acquire()
+    pid = os.fork()
+    if pid == 0:
+        lock.acquire()
+        os._exit(0)
+    header = {"event": "header", "pid": os.getpid(), "boot": sys.argv[2]}
+    with open(sys.argv[1], "a") as file:
+        file.write(json.dumps(header) + "\\n")
+    sys.stdin.read()
+    lock.release()
+"""
+
+
+def test_a_worker_that_waits_for_a_lock_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "events.jsonl"
+    monkeypatch.setitem(globals(), "PROGRAM", LOCKED)
+    with _program(path) as pid, Sampler(tmp_path, interval=0.2):
+        _wait_for(lambda: [event for event in _events(path, "usage") if event.get("lock") == 1])
+    looks = _events(path, "usage")
+    assert {event["role"] for event in looks if event.get("lock")} == {"worker"}
+    assert not [event for event in looks if event["pid"] == pid and "lock" in event]
+
+
+def test_looks_between_samples_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([True, False, False])
+    monkeypatch.setattr(_core, "locked", lambda _pid: next(answers))
+    path = tmp_path / "events.jsonl"
+    with _program(path):
+        sampler = Sampler(tmp_path)
+        _wait_for(path.exists)
+        _wait_for(lambda: (sampler.sample(), _events(path, "usage"))[1])
+        tree = next(iter(sampler._trees.values()))
+        assert tree is not None
+        for _ in range(3):
+            tree.look()
+        sampler.sample()
+    assert _events(path, "usage")[-1]["lock"] == 0.25  # it worked at the fourth look

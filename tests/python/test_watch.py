@@ -372,6 +372,41 @@ def test_a_slow_sampler_is_found_where_workers_share_batches(tmp_path: Path) -> 
     assert "sampler" in verdict["fix"]
 
 
+class SlowBeginning(torch.utils.data.SequentialSampler):
+    """A sampler that sorts everything before its first index."""
+
+    def __init__(self) -> None:
+        super().__init__(range(80))
+
+    def __iter__(self) -> Iterator[int]:
+        time.sleep(0.3)
+        yield from super().__iter__()
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("loader_class", LOADERS, ids=["torch", "millhead"])
+def test_a_sampler_that_begins_slowly_is_no_start_of_workers(
+    loader_class: Any, persistent: bool, tmp_path: Path
+) -> None:
+    loader = loader_class(
+        range(80), 4, sampler=SlowBeginning(), num_workers=2, persistent_workers=persistent
+    )
+    torchs = torch.utils.data.dataloader._MultiProcessingDataLoaderIter
+    ask = torchs._try_put_index
+    watched = millhead.watch(loader, run=tmp_path)
+    for _ in range(3):
+        for _ in watched:
+            time.sleep(0.005)
+    assert torchs._try_put_index is ask  # as it was
+    setups = _events(tmp_path, "setup")
+    assert len(setups) == 3
+    assert all(300_000_000 <= event["order"] <= event["ns"] for event in setups)
+    verdict = watched.verdict()
+    assert verdict["cause"] == "startup-bound"
+    assert "sampler" in verdict["fix"]
+    assert verdict["fix_settings"] == {}
+
+
 class Distant(torch.utils.data.Dataset[int]):
     """Waits for every sample."""
 

@@ -259,7 +259,7 @@ static mh_facts wild_facts(uint64_t *seed)
     facts.samples_timed = wild(seed);
     facts.usage.wall_ns = wild(seed);
     double *usage = &facts.usage.machine_cpus;
-    for (; usage <= &facts.usage.workers_blocked; usage++) {
+    for (; usage <= &facts.usage.workers_locked; usage++) {
         static const double values[] = {0, 0.5, 3, -1, 1e300, INFINITY, -INFINITY, NAN};
         *usage = values[planted_next(seed) % 8];
     }

@@ -271,6 +271,48 @@ static void test_a_timer_alone_gives_batches(void **state)
     "{\"event\":\"system\",\"t\":" S(t) ",\"cpus\":8,\"busy\":" S(busy) ",\"iowait\":" S(          \
         t) ",\"disk_busy\":0,\"disk_read\":" S(t) ",\"net_read\":0,\"available\":5000}\n"
 
+#define LOCKED(pid, role, t, lock)                                                                 \
+    "{\"event\":\"usage\",\"t\":" S(t) ",\"pid\":" #pid ",\"role\":\"" role "\",\"lock\":" #lock   \
+                                       "}\n"
+
+/* Workers that wait for a lock at a time; of processes that do not, the template of workers say. */
+static void test_locks_are_counted(void **state)
+{
+    static const char begin[] = "{\"event\":\"wait\",\"t\":1" S(0) ",\"ns\":0}\n";
+    static const char rounds[] = LOCKED(1, "main", 11, 1) LOCKED(2, "worker", 11, 0.5)
+        LOCKED(3, "worker", 11, 1) LOCKED(4, "worker", 11, 0) LOCKED(1, "main", 12, 0)
+            LOCKED(2, "worker", 12, 1) LOCKED(3, "worker", 12, 0.5) LOCKED(4, "worker", 12, 7);
+    static const char third[] =
+        LOCKED(1, "main", 13, 0) LOCKED(2, "worker", 13, 1) LOCKED(3, "worker", 13, 0.5);
+    char text[4000];
+    (void)snprintf(text, sizeof text, "%s%s", begin, rounds);
+    mh_run *run = read_text(*state, "few", text);
+    assert_true(mh_run_facts(run)->usage.workers_locked == 0); /* two rounds tell nothing */
+    mh_run_close(run);
+    (void)snprintf(text, sizeof text, "%s%s%s", begin, rounds, third);
+    run = read_text(*state, "log", text);
+    assert_true(fabs(mh_run_facts(run)->usage.workers_locked - 1.5) < 1e-6);
+    mh_run_close(run);
+}
+
+/* What the sampler took while iterators were made, and what passed between two epochs. */
+static void test_set_up_and_what_is_between(void **state)
+{
+    mh_run *run = read_text(
+        *state, "log",
+        "{\"event\":\"loader\",\"t\":1,\"loader\":0,\"kind\":\"torch\",\"workers\":2}\n"
+        "{\"event\":\"setup\",\"t\":100,\"ns\":50,\"loader\":0,\"epoch\":0,\"order\":30}\n"
+        "{\"event\":\"wait\",\"t\":150,\"ns\":10,\"loader\":0,\"epoch\":0,\"batch\":0}\n"
+        "{\"event\":\"step\",\"t\":160,\"ns\":40,\"loader\":0,\"epoch\":0,\"batch\":0}\n"
+        "{\"event\":\"epoch\",\"t\":100,\"ns\":110,\"loader\":0,\"epoch\":0}\n"
+        "{\"event\":\"setup\",\"t\":1000,\"ns\":50,\"loader\":0,\"epoch\":1,\"order\":20}\n"
+        "{\"event\":\"wait\",\"t\":1050,\"ns\":10,\"loader\":0,\"epoch\":1,\"batch\":0}\n");
+    const mh_facts *facts = mh_run_facts(run);
+    assert_true(facts->setup_ns == 100 && facts->setup_order_ns == 50);
+    assert_true(facts->between_ns == 790);
+    mh_run_close(run);
+}
+
 static void test_usage(void **state)
 {
     mh_run *run = read_text(
@@ -607,6 +649,8 @@ int main(void)
         WITH_TREE(test_without_workers_the_loop_fetches),
         WITH_TREE(test_equal_numbers_are_other_batches),
         WITH_TREE(test_a_timer_alone_gives_batches),
+        WITH_TREE(test_locks_are_counted),
+        WITH_TREE(test_set_up_and_what_is_between),
         WITH_TREE(test_usage),
         WITH_TREE(test_looks_after_the_end_do_not_count),
         WITH_TREE(test_one_jump_is_no_growth),

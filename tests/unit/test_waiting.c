@@ -1,11 +1,13 @@
 /* test_waiting.c - what a thread waits for: texts of the kernel, and real sleepers
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "sys/futex.h"
 #include "sys/waiting.h"
 #include "unit.h"
 
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -38,6 +40,33 @@ static void calls_are_told_apart(void **state)
     (void)snprintf(text, sizeof text, "%d 0xzz\n", SYS_poll);
     assert_false(parsed(text).arguments);
 #endif
+}
+
+/* Locks of memory and of files that other processes may hold; not those within a process, nor the
+ * sleep of a worker of ours that has nothing to do. */
+static void locks_between_processes_are_told(void **state)
+{
+    char text[120];
+    (void)state;
+    const struct {
+        long call;
+        const char *arguments;
+        bool shared;
+    } rows[] = {
+        {SYS_futex, "0x7f 0x109 0x0 0x0 0x0 0xffffffff 0x7f 0x7f", true},
+        {SYS_futex, "0x7f 0x0 0x2 0x0 0x0 0x0 0x7f 0x7f", true},
+        {SYS_futex, "0x7f 0x189 0x0 0x0 0x0 0xffffffff 0x7f 0x7f", false},
+        {SYS_futex, "0x7f 0x0 0x2 0x7f 0x0 0x6d68 0x7f 0x7f", false},
+        {SYS_futex, "0x7f 0x0", false},
+        {SYS_flock, "0x3 0x2 0x0 0x0 0x0 0x0 0x7f 0x7f", true},
+        {SYS_fcntl, "0x3 0x7 0x7f 0x0 0x0 0x0 0x7f 0x7f", true},
+        {SYS_fcntl, "0x3 0x6 0x7f 0x0 0x0 0x0 0x7f 0x7f", false},
+        {SYS_clock_nanosleep, "0x3 0x7 0x7f 0x0 0x0 0x0 0x7f 0x7f", false},
+    };
+    for (size_t at = 0; at < sizeof rows / sizeof *rows; at++) {
+        (void)snprintf(text, sizeof text, "%ld %s\n", rows[at].call, rows[at].arguments);
+        assert_int_equal(parsed(text).shared_lock, rows[at].shared);
+    }
 }
 
 static void nonsense_tells_nothing(void **state)
@@ -128,6 +157,22 @@ static void sleeps(void)
         (void)sleep(10);
 }
 
+static sem_t between_processes;
+
+static void waits_for_a_lock(void)
+{
+    (void)sem_init(&between_processes, 1, 0);
+    for (;;)
+        (void)sem_wait(&between_processes);
+}
+
+static void waits_for_an_order(void)
+{
+    static _Atomic uint32_t word;
+    for (;;)
+        mh_futex_wait(&word, 0, UINT64_C(10000000000));
+}
+
 /* What a child with that occupation is seen doing, once it does it. */
 static mh_thread_look look_at_child(occupation what, mh_waiting expected)
 {
@@ -164,6 +209,10 @@ static void real_threads_are_seen(void **state)
     assert_false(look_at_child(polls_a_socket, MH_WAITING_POLL).poll_pipe);
     assert_int_equal(look_at_child(reads_a_local_socket, MH_WAITING_LOCAL).waiting,
                      MH_WAITING_LOCAL);
+    assert_true(look_at_child(waits_for_a_lock, MH_WAITING_FUTEX).shared_lock);
+    look = look_at_child(waits_for_an_order, MH_WAITING_FUTEX);
+    assert_int_equal(look.waiting, MH_WAITING_FUTEX);
+    assert_false(look.shared_lock);
     for (int end = 0; end < 2; end++) {
         (void)close(pipe_ends[end]);
         (void)close(socket_ends[end]);
@@ -174,6 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_are_told_apart),
+        cmocka_unit_test(locks_between_processes_are_told),
         cmocka_unit_test(nonsense_tells_nothing),
         cmocka_unit_test(places_in_the_kernel_will_do),
         cmocka_unit_test_setup_teardown(a_sleeper_is_read_from_its_files, make_tree, remove_tree),

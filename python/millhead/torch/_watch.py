@@ -8,7 +8,10 @@ which is the user's own again once they have started.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
@@ -130,7 +133,9 @@ class WatchedWorkers(Watched):
         began = time.monotonic_ns()
         result = super()._try_put_index()  # type: ignore[misc]
         ns = time.monotonic_ns() - began
-        if ns >= _SLOW_NS and self._watch_count:  # those before the first batch are start-up
+        if not self._watch_count:  # those before the first batch are start-up
+            self._watch_epoch.drawn_ns += ns
+        elif ns >= _SLOW_NS:
             self._watch_epoch.drew(began, ns, self._watch_count)
         return result
 
@@ -263,7 +268,7 @@ def iterate(
         return cast(Iterator[Any], make(loader))  # it counts the epoch itself
     watch.begin()
     epoch = Epoch(watch)
-    with _explicitly(loader), _init_wrapped(loader, watch, epoch) as init:
+    with _explicitly(loader), _init_wrapped(loader, watch, epoch) as init, _orders_timed(epoch):
         iterator = make(loader)
     if getattr(iterator, "_worker_init_fn", None) is init:
         iterator._worker_init_fn = init.users
@@ -289,6 +294,53 @@ def _init_wrapped(loader: AnyLoader, watch: LoaderWatch, epoch: Epoch) -> Iterat
         yield init
     finally:
         object.__setattr__(loader, "worker_init_fn", users)
+
+
+def _asking_classes() -> Iterator[Any]:
+    """Iterators with workers, by the classes that ask their sampler for orders."""
+    yield torch.utils.data.dataloader._MultiProcessingDataLoaderIter
+    if _native.why_not is None:
+        yield from (MultiIter, SampleIter)
+    stateful = sys.modules.get("torchdata.stateful_dataloader.stateful_dataloader")
+    yield getattr(stateful, "_StatefulMultiProcessingDataLoaderIter", object)
+
+
+#: Who counts orders at the moment: one thread, since the classes are there for all.
+_counting = threading.RLock()
+
+
+def _timed(ask: Any, epoch: Epoch) -> Any:
+    thread = threading.get_ident()
+
+    @functools.wraps(ask)
+    def asked(self: Any) -> Any:
+        if threading.get_ident() != thread:  # it makes one of its own meanwhile
+            return ask(self)
+        began, before = time.monotonic_ns(), epoch.drawn_ns
+        try:
+            return ask(self)
+        finally:  # not twice what one class leaves to another
+            epoch.drawn_ns = before + time.monotonic_ns() - began
+
+    return asked
+
+
+@contextlib.contextmanager
+def _orders_timed(epoch: Epoch) -> Iterator[None]:
+    """Count what the first orders take, while an iterator is made whose class nobody knows yet."""
+    if not _counting.acquire(blocking=False):
+        yield
+        return
+    kinds = [kind for kind in _asking_classes() if "_try_put_index" in vars(kind)]
+    before = [kind._try_put_index for kind in kinds]
+    try:
+        for kind, ask in zip(kinds, before, strict=True):
+            kind._try_put_index = _timed(ask, epoch)
+        yield
+    finally:
+        for kind, ask in zip(kinds, before, strict=True):
+            kind._try_put_index = ask
+        _counting.release()
 
 
 def _settings(loader: AnyLoader, iterator: Any) -> dict[str, Any]:

@@ -1,0 +1,187 @@
+/* test_held_up.c - verdicts on runs whose workers hold each other up, or differ
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "plants.h"
+
+#include <string.h>
+
+/* Four workers that wait for 160 ms, a step of 20 ms. */
+static mh_facts waiting_run(void)
+{
+    uint64_t seed = 3;
+    mh_facts facts = planted_run(200, 4, 4, 20 * MS);
+    plant_costs(&facts, &seed, 0.5e6, 160e6, 0.2e6);
+    (void)planted_waits(&facts);
+    facts.usage.wall_ns = 8000 * MS;
+    return facts;
+}
+
+static int says(const mh_verdict *verdict, const char *text)
+{
+    for (size_t at = 0; at < verdict->evidence_count; at++)
+        if (strstr(verdict->evidence[at], text))
+            return 1;
+    for (size_t at = 0; at < verdict->warning_count; at++)
+        if (strstr(verdict->warnings[at], text))
+            return 1;
+    return 0;
+}
+
+static void more_workers_do_not_help_with_a_lock(void **state)
+{
+    (void)state;
+    mh_facts facts = waiting_run();
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_LATENCY);
+    assert_true(verdict.fix_settings.workers > 4);
+    assert_non_null(strstr(verdict.fix, "where the source takes as many at once"));
+    facts.usage.workers_locked = 3; /* of four: one holds it */
+    verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_LATENCY);
+    assert_int_equal(verdict.fix_settings.workers, -1);
+    assert_true(verdict.fix_settings.cost == 0.5);
+    assert_true(verdict.predicted_gain > 1.7 && verdict.predicted_gain < 2.05);
+    assert_non_null(strstr(verdict.fix, "lock"));
+    assert_true(says(&verdict, "3 of 4 at a time"));
+    free(planted_batches(&facts));
+}
+
+/* Of 32 workers half a one waits for it: it is not what the others are blocked by. */
+static void a_lock_that_few_wait_for_is_no_limit(void **state)
+{
+    (void)state;
+    mh_facts facts = waiting_run();
+    facts.usage.workers_locked = 0.45;
+    assert_true(judged(&facts).fix_settings.workers > 4);
+    facts.usage.workers_locked = 0.9; /* of some 3.9 that are blocked */
+    assert_true(judged(&facts).fix_settings.workers > 4);
+    facts.usage.workers_locked = 1.1;
+    assert_int_equal(judged(&facts).fix_settings.workers, -1);
+    free(planted_batches(&facts));
+}
+
+/* Who gets the lock keeps it for a batch: then one sample of each batch waits for all others. */
+static void a_lock_makes_no_slow_samples(void **state)
+{
+    (void)state;
+    mh_facts facts = waiting_run();
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < facts.batch_count; at++)
+        batches[at].fetch_excess = 120 * MS;
+    facts.samples_timed = 6400;
+    facts.samples_slow = 200;
+    facts.sample_median_ns = 5 * MS;
+    facts.sample_max_ns = 125 * MS;
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_TAIL);
+    facts.usage.workers_locked = 3;
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_LATENCY);
+    free(batches);
+}
+
+static void one_slow_worker_is_to_be_made_like_the_others(void **state)
+{
+    (void)state;
+    uint64_t seed = 4;
+    mh_facts facts = planted_run(240, 3, 4, 15 * MS);
+    plant_costs(&facts, &seed, 0.2e6, 8e6, 0.1e6);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 1; at < facts.batch_count; at += 3)
+        batches[at].fetch += 64 * MS;
+    double now = planted_waits(&facts), then = 15.3e6 * 240;
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_LATENCY);
+    assert_non_null(strstr(verdict.fix, "worker 1"));
+    assert_int_equal(verdict.fix_settings.workers, -1);
+    assert_true(verdict.predicted_gain > 0.9 * now / then);
+    assert_true(verdict.predicted_gain < 1.1 * now / then);
+    free(batches);
+}
+
+/* A dataset that keeps its samples: those of the first epoch are slow, and no tail of the rest. */
+static void a_first_epoch_that_fills_a_cache_is_no_tail(void **state)
+{
+    (void)state;
+    uint64_t seed = 5;
+    mh_facts facts = planted_run(200, 0, 2, 15 * MS);
+    plant_costs(&facts, &seed, 10e3, 0, 10e3);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < facts.batch_count; at++) {
+        batches[at].epoch = (uint32_t)(at / 50);
+        batches[at].first = at % 50 == 0;
+        batches[at].fetch += at < 50 ? 48 * MS : 0;
+        batches[at].fetch_excess = at < 50 ? 48 * MS : 0;
+    }
+    (void)planted_waits(&facts);
+    facts.epochs = 4;
+    facts.samples_timed = 1600;
+    facts.samples_slow = 400;
+    facts.sample_median_ns = 1000;
+    facts.sample_max_ns = 7 * MS;
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_LATENCY);
+    assert_true(says(&verdict, "the first epoch takes"));
+    for (size_t at = 0; at < facts.batch_count; at++) { /* the same in every fifth batch */
+        batches[at].fetch_excess = at % 5 == 1 ? 48 * MS : 0;
+        batches[at].fetch = 10000 + batches[at].fetch_excess;
+    }
+    (void)planted_waits(&facts);
+    verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_TAIL);
+    assert_false(says(&verdict, "the first epoch takes"));
+    free(batches);
+}
+
+/* Workers that stay do not draw an epoch's order. */
+static void a_slow_order_is_not_saved_by_workers_that_stay(void **state)
+{
+    (void)state;
+    uint64_t seed = 6;
+    mh_facts facts = planted_run(160, 2, 2, 15 * MS);
+    plant_costs(&facts, &seed, 0.1e6, 1e6, 0.1e6);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < facts.batch_count; at++) {
+        batches[at].epoch = (uint32_t)(at / 40);
+        batches[at].first = at % 40 == 0;
+    }
+    (void)planted_waits(&facts);
+    facts.epochs = 4;
+    facts.persistent = 0;
+    facts.setup_ns = 2000 * MS;
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_STARTUP);
+    assert_int_equal(verdict.fix_settings.persistent, 1);
+    facts.setup_order_ns = 1900 * MS;
+    verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_STARTUP);
+    assert_int_equal(verdict.fix_settings.persistent, -1);
+    assert_non_null(strstr(verdict.fix, "sampler"));
+    assert_true(verdict.predicted_gain > 1.2 && verdict.predicted_gain < 1.35);
+    assert_true(says(&verdict, "1.9 s of making iterators go to the sampler"));
+    free(batches);
+}
+
+static void time_between_epochs_is_told(void **state)
+{
+    (void)state;
+    mh_facts facts = waiting_run();
+    mh_verdict verdict = judged(&facts);
+    assert_false(says(&verdict, "outside the loop"));
+    facts.between_ns = 5000 * MS;
+    verdict = judged(&facts);
+    assert_true(says(&verdict, "5 s pass between epochs, outside the loop"));
+    free(planted_batches(&facts));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(more_workers_do_not_help_with_a_lock),
+        cmocka_unit_test(a_lock_that_few_wait_for_is_no_limit),
+        cmocka_unit_test(a_lock_makes_no_slow_samples),
+        cmocka_unit_test(one_slow_worker_is_to_be_made_like_the_others),
+        cmocka_unit_test(a_first_epoch_that_fills_a_cache_is_no_tail),
+        cmocka_unit_test(a_slow_order_is_not_saved_by_workers_that_stay),
+        cmocka_unit_test(time_between_epochs_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
