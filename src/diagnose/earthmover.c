@@ -330,6 +330,39 @@ static void walk_fetched(walk *w, const fetched *made, size_t count)
     }
 }
 
+/* Without workers a batch is what was fetched between two steps. Where lines of it are lost, or
+ * there are too many, its wait is all that is known. *out is to be freed. */
+static mh_status batches_between_steps(const mh_earth *earth, const walk *w, fetched **out,
+                                       mh_samples *samples, mh_error *err)
+{
+    fetched *made = mh_calloc(w->count + 1, sizeof *made);
+    bool good = made != NULL;
+    for (size_t at = 0, step = 0; good && at < earth->get_count; at++) {
+        const mh_earth_get *get = &earth->gets[at];
+        if (at && get->pid != get[-1].pid) /* another run in the same log */
+            step = 0;
+        while (step < w->count && w->starts[step] <= get->begin)
+            step++;
+        made[step].ns += get->ns;
+        made[step].samples++;
+        good = mh_samples_add(samples, get->ns, (uint32_t)step);
+    }
+    *out = made;
+    return good ? MH_OK : mh_fail(err, MH_ERR_NOMEM, "no memory for %zu samples", earth->get_count);
+}
+
+static void walk_between_steps(const mh_earth *earth, walk *w, const fetched *made)
+{
+    for (size_t at = 0; at < w->count; at++) {
+        mh_batch_cost *cost = &w->batches[at];
+        cost->samples = made[at].samples;
+        if ((int64_t)made[at].samples != earth->batch_size)
+            continue;
+        cost->fetch = made[at].ns;
+        cost->fetch_excess = made[at].excess;
+    }
+}
+
 static mh_status gets_facts(mh_earth *earth, walk *w, mh_facts *facts, mh_error *err)
 {
     fetched *made = NULL;
@@ -342,10 +375,14 @@ static mh_status gets_facts(mh_earth *earth, walk *w, mh_facts *facts, mh_error 
         settings_guess(earth, w);
     if (earth->batch_size <= 0)
         return MH_OK;
-    mh_status status = make_batches(earth, &made, &count, &samples, err);
+    bool alone = earth->workers == 0;
+    mh_status status = alone ? batches_between_steps(earth, w, &made, &samples, err)
+                             : make_batches(earth, &made, &count, &samples, err);
     if (status == MH_OK)
         status = mh_samples_facts(&samples, samples.count, 0, facts, add_excess, made, err);
-    if (status == MH_OK) {
+    if (status == MH_OK && alone) {
+        walk_between_steps(earth, w, made);
+    } else if (status == MH_OK) {
         qsort(made, count, sizeof *made, by_begin);
         walk_fetched(w, made, count);
     }

@@ -481,6 +481,28 @@ static void test_earthmover(void **state)
     mh_run_close(run);
 }
 
+/* Without workers what lies between two steps is a batch: one with a line too few or too many is
+ * not known, and those after it still are. */
+static void test_earthmover_without_workers(void **state)
+{
+    mh_run *run = read_text(
+        *state, "log",
+        "{\"event\":\"run start\",\"time\":100,\"locals\":{\"num_workers\":0,\"batch_size\":2}}\n"
+        "{\"event\":\"epoch start\",\"time\":100}\n" GOT(7, 101) GOT(7, 102) TRAIN("start", 0, 103)
+            TRAIN("end", 0, 104) GOT(7, 105) /* one is lost */
+        TRAIN("start", 1, 107) TRAIN("end", 1, 108) GOT(7, 109) GOT(7, 110) GOT(7, 111)
+            TRAIN("start", 2, 112) TRAIN("end", 2, 113) GOT(7, 114) GOT(7, 115)
+                TRAIN("start", 3, 116) TRAIN("end", 3, 117)
+                    GOT(7, 130) "{\"event\":\"run end\",\"time\":131}\n");
+    const mh_facts *facts = mh_run_facts(run);
+    assert_int_equal(facts->batch_count, 4);
+    assert_true(facts->batches[0].fetch == UINT64_C(2000000000));
+    assert_true(facts->batches[1].fetch == MH_NOT_MEASURED && facts->batches[1].samples == 1);
+    assert_true(facts->batches[2].fetch == MH_NOT_MEASURED && facts->batches[2].samples == 3);
+    assert_true(facts->batches[3].fetch == UINT64_C(2000000000));
+    mh_run_close(run);
+}
+
 static void test_earthmover_with_holes(void **state)
 {
     static const struct {
@@ -658,6 +680,7 @@ int main(void)
         WITH_TREE(test_ranks_with_barriers),
         WITH_TREE(test_a_ranks_first_batch_is_start_up),
         WITH_TREE(test_earthmover),
+        WITH_TREE(test_earthmover_without_workers),
         WITH_TREE(test_earthmover_with_holes),
         WITH_TREE(test_earthmover_settings_are_guessed),
         WITH_TREE(test_refusals),
