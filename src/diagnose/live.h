@@ -78,7 +78,8 @@ typedef struct mh_inside mh_inside;
 MH_MUST_CHECK mh_status mh_inside_open(mh_inside **out, int pid, mh_error *err);
 void mh_inside_close(mh_inside *inside); /* NULL is allowed */
 
-/* One look at all blocks. */
+/* One look at all blocks; now and then for new ones: workers that do not stay have another block in
+ * each epoch. MH_ERR_NOT_FOUND: the process has ended. */
 MH_MUST_CHECK mh_status mh_inside_look(mh_inside *inside, mh_error *err);
 
 /* The workers of the block where most is going on, as of now; `out` has room for `most`. How many

@@ -24,6 +24,9 @@
 #define BLOCKS_MOST 16
 /* A worker that has had a sample in hand for so long is named. */
 #define STUCK_NS UINT64_C(5000000000)
+/* How often to look for new blocks: where all have ended, the next epoch's comes any moment. */
+#define FIND_NS UINT64_C(1000000000)
+#define FIND_SOON_NS UINT64_C(20000000)
 
 typedef struct pending_result {
     mh_result_note note;
@@ -51,11 +54,14 @@ typedef struct live_block {
     uint64_t looks, waiting, ready; /* ready: batches, summed over the looks */
     mh_batch_cost *batches;
     size_t batch_count, batch_room;
+    unsigned epochs; /* that began while we looked, with workers of their own */
 } live_block;
 
 struct mh_inside {
+    int pid;
     live_block blocks[BLOCKS_MOST];
     size_t count;
+    uint64_t next_find_ns;
 };
 
 /* --- opening --- */
@@ -96,6 +102,37 @@ static mh_status block_prepare(live_block *block, mh_error *err)
     return MH_OK;
 }
 
+/* Workers that do not stay have another block in each epoch: the loader whose block has ended goes
+ * on in it. False: there is none. The first batch of an epoch is not counted, as everywhere. */
+static bool block_go_on(mh_inside *inside, mh_control *control, ino_t inode)
+{
+    live_block *block = NULL;
+    for (size_t at = 0; at < inside->count && !block; at++) {
+        live_block *ended = &inside->blocks[at];
+        if (mh_control_stopped(ended->control) &&
+            ended->worker_count == mh_control_workers(control) &&
+            mh_control_depth(ended->control) == mh_control_depth(control) &&
+            mh_control_has_board(ended->control) == mh_control_has_board(control))
+            block = ended;
+    }
+    if (!block)
+        return false;
+    mh_control_close(block->control);
+    block->control = control;
+    block->inode = inode;
+    block->begun = false;
+    block->waited_ns = 0;
+    block->epochs++;
+    block->last_look_ns = block->last_take_ns = mh_clock_ns();
+    for (uint32_t w = 0; w < block->worker_count; w++) {
+        block_worker *worker = &block->workers[w];
+        for (uint32_t at = 0; at < mh_control_depth(control); at++)
+            worker->pending[at].there = false;
+        mh_control_counts(control, w, &worker->seen);
+    }
+    return true;
+}
+
 /* Adds the block behind descriptor `name` of the process, if it is one, of this version, and new.
  */
 static mh_status block_add(mh_inside *inside, int pid, const char *name, mh_error *err)
@@ -113,13 +150,16 @@ static mh_status block_add(mh_inside *inside, int pid, const char *name, mh_erro
             (void)close(fd);
         return MH_OK; /* closed meanwhile */
     }
-    bool known = inside->count == BLOCKS_MOST;
+    bool known = false;
     for (size_t at = 0; at < inside->count; at++)
         known = known || inside->blocks[at].inode == about.st_ino;
     live_block block = {.inode = about.st_ino};
     mh_status status = known ? MH_END : mh_control_look(&block.control, fd, err);
     (void)close(fd);
-    if (status == MH_OK && !mh_control_stopped(block.control)) {
+    bool lives = status == MH_OK && !mh_control_stopped(block.control);
+    if (lives && block_go_on(inside, block.control, about.st_ino))
+        return MH_OK;
+    if (lives && inside->count < BLOCKS_MOST) {
         status = block_prepare(&block, err);
         inside->blocks[inside->count++] = block;
         return status;
@@ -137,21 +177,29 @@ static mh_status blocks_find(mh_inside *inside, int pid, DIR *descriptors, mh_er
     return status;
 }
 
-mh_status mh_inside_open(mh_inside **out, int pid, mh_error *err)
+/* All blocks the process has open that are not known yet. */
+static mh_status find_all(mh_inside *inside, mh_error *err)
 {
     char path[64];
-    (void)snprintf(path, sizeof path, "/proc/%d/fd", pid);
+    (void)snprintf(path, sizeof path, "/proc/%d/fd", inside->pid);
     DIR *descriptors = opendir(path);
     if (!descriptors)
-        return errno == ENOENT ? mh_fail(err, MH_ERR_NOT_FOUND, "there is no process %d", pid)
-                               : mh_fail_sys(err, MH_ERR_IO, errno, "reading %s", path);
-    mh_inside *inside = mh_calloc(1, sizeof *inside);
-    if (!inside) {
-        (void)closedir(descriptors);
-        return mh_fail(err, MH_ERR_NOMEM, "no memory to look at process %d", pid);
-    }
-    mh_status status = blocks_find(inside, pid, descriptors, err);
+        return errno == ENOENT
+                   ? mh_fail(err, MH_ERR_NOT_FOUND, "there is no process %d", inside->pid)
+                   : mh_fail_sys(err, MH_ERR_IO, errno, "reading %s", path);
+    mh_status status = blocks_find(inside, inside->pid, descriptors, err);
     (void)closedir(descriptors);
+    inside->next_find_ns = mh_clock_ns() + FIND_NS;
+    return status;
+}
+
+mh_status mh_inside_open(mh_inside **out, int pid, mh_error *err)
+{
+    mh_inside *inside = mh_calloc(1, sizeof *inside);
+    if (!inside)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory to look at process %d", pid);
+    inside->pid = pid;
+    mh_status status = find_all(inside, err);
     if (status != MH_OK || inside->count == 0) {
         mh_inside_close(inside);
         inside = NULL;
@@ -288,8 +336,18 @@ static mh_status block_look(live_block *block, mh_error *err)
 mh_status mh_inside_look(mh_inside *inside, mh_error *err)
 {
     mh_status status = MH_OK;
-    for (size_t at = 0; at < inside->count && status == MH_OK; at++)
+    bool any = false;
+    for (size_t at = 0; at < inside->count && status == MH_OK; at++) {
+        if (mh_control_stopped(inside->blocks[at].control))
+            continue;
+        any = true;
         status = block_look(&inside->blocks[at], err);
+    }
+    uint64_t now_ns = mh_clock_ns();
+    if (!any && inside->next_find_ns > now_ns + FIND_SOON_NS)
+        inside->next_find_ns = now_ns + FIND_SOON_NS;
+    if (status == MH_OK && now_ns >= inside->next_find_ns)
+        status = find_all(inside, err);
     return status;
 }
 
@@ -379,6 +437,26 @@ static void worker_split(live_block *block, uint32_t w, const mh_seen_process *p
     }
 }
 
+/* Workers of several epochs: which of them made a batch is not known, so each has its part of what
+ * all used. */
+static void workers_split(live_block *block, const mh_outside *outside)
+{
+    mh_seen_process sum = {0};
+    for (size_t at = 0; at < outside->worker_count; at++) {
+        const mh_process_counts *first = &outside->workers[at].first;
+        const mh_process_counts *last = &outside->workers[at].last;
+        sum.last.cpu_ns += last->cpu_ns - first->cpu_ns;
+        sum.last.delay_ns +=
+            last->delay_ns > first->delay_ns ? last->delay_ns - first->delay_ns : 0;
+        sum.last.read_bytes += last->read_bytes - first->read_bytes;
+    }
+    sum.last.cpu_ns /= block->worker_count;
+    sum.last.delay_ns /= block->worker_count;
+    sum.last.read_bytes /= block->worker_count;
+    for (uint32_t w = 0; w < block->worker_count; w++)
+        worker_split(block, w, &sum);
+}
+
 /* From a board, where a batch is nobody's: each gets an equal part of the time all workers were
  * busy. */
 static void board_split(live_block *block, const mh_outside *outside, double wall_ns)
@@ -410,13 +488,17 @@ static void board_split(live_block *block, const mh_outside *outside, double wal
 }
 
 /* The consumer's own thread: it uses a CPU in its steps, hardly while it sleeps for a batch. */
-static void steps_split(live_block *block, const mh_seen_process *main)
+static void steps_split(live_block *block, const mh_seen_process *main, double wall_ns)
 {
-    double step = 0;
-    for (size_t at = 0; at < block->batch_count; at++)
+    double step = 0, seen = 0;
+    for (size_t at = 0; at < block->batch_count; at++) {
         step += (double)block->batches[at].step;
-    double cpu = (double)(main->last.thread_cpu_ns - main->first.thread_cpu_ns);
-    double delay = (double)(main->last.thread_delay_ns - main->first.thread_delay_ns);
+        seen += (double)(block->batches[at].step + block->batches[at].wait);
+    }
+    /* of the rest of the time, between epochs, it had its part of them too */
+    double part = wall_ns > seen ? seen / wall_ns : 1;
+    double cpu = part * (double)(main->last.thread_cpu_ns - main->first.thread_cpu_ns);
+    double delay = part * (double)(main->last.thread_delay_ns - main->first.thread_delay_ns);
     for (size_t at = 0; at < block->batch_count; at++) {
         mh_batch_cost *batch = &block->batches[at];
         batch->step_cpu = portion(batch->step, cpu, step);
@@ -446,12 +528,14 @@ void mh_inside_sum(mh_inside *inside, const mh_outside *outside, mh_facts *facts
     bool board = mh_control_has_board(block->control);
     if (board)
         board_split(block, outside, (double)facts->usage.wall_ns);
-    for (uint32_t w = 0; !board && w < block->worker_count; w++) {
+    else if (block->epochs)
+        workers_split(block, outside);
+    for (uint32_t w = 0; !board && !block->epochs && w < block->worker_count; w++) {
         const mh_seen_process *process = process_of(outside, block->workers[w].view.pid);
         if (process)
             worker_split(block, w, process);
     }
-    steps_split(block, &outside->main);
+    steps_split(block, &outside->main, (double)facts->usage.wall_ns);
     usage_correct(block, &facts->usage);
     facts->batches = block->batches;
     facts->batch_count = block->batch_count;

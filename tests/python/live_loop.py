@@ -5,6 +5,8 @@ Says ``ready`` on standard output once batches come.
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import sys
 import time
 
@@ -17,22 +19,27 @@ KINDS = {
     "latency": (0.0, 0.02, 0.001),
     "device": (0.0, 0.0, 0.03),
     "stuck": (0.0, 1000.0, 0.001),
+    "short": (0.0, 0.0, 0.03),
+    "lock": (0.0, 0.005, 0.001),
 }
 
 
 class Costly(Dataset[torch.Tensor]):
-    def __init__(self, cpu: float, asleep: float) -> None:
+    def __init__(self, cpu: float, asleep: float, what: str) -> None:
         self.cpu, self.asleep = cpu, asleep
+        self.length = 40 if what == "short" else 100_000
+        self.lock = multiprocessing.Lock() if what == "lock" else contextlib.nullcontext()
 
     def __len__(self) -> int:
-        return 100_000
+        return self.length
 
     def __getitem__(self, index: int) -> torch.Tensor:
         until = time.thread_time() + self.cpu
         while time.thread_time() < until:
             pass
         if self.asleep and (self.asleep < 100 or index > 40):
-            time.sleep(self.asleep)
+            with self.lock:
+                time.sleep(self.asleep)
         return torch.full((16,), float(index))
 
 
@@ -44,11 +51,12 @@ def main() -> None:
     if kind == "millhead":
         from millhead.torch import DataLoader as made  # type: ignore[assignment]
     extra = {"dispatch": "sample"} if what == "latency" and len(sys.argv) > 4 else {}
-    loader = made(Costly(cpu, asleep), batch_size=4, num_workers=int(workers), **extra)
-    for number, _ in enumerate(loader):
-        if number == 3:
-            print("ready", flush=True)
-        time.sleep(step)
+    loader = made(Costly(cpu, asleep, what), batch_size=4, num_workers=int(workers), **extra)
+    for epoch in range(1000 if what == "short" else 1):  # whose workers do not stay
+        for number, _ in enumerate(loader):
+            if epoch == 0 and number == 3:
+                print("ready", flush=True)
+            time.sleep(step)
 
 
 if __name__ == "__main__":

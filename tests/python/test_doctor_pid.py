@@ -98,6 +98,23 @@ def test_a_millhead_loop_is_judged_from_inside(arguments: tuple[str, ...], cause
         assert found["wait_s"]["p50"] < 0.005
 
 
+def test_a_millhead_loop_is_followed_from_epoch_to_epoch() -> None:
+    with _loop("millhead", "short", "2") as loop:
+        found = _diagnosis(loop.pid, "--seconds", "4")
+    assert found["vantage"] == "inside"
+    assert found["waits"] > 20  # an epoch has 10 batches, and takes 0.3 s
+    assert found["cause"] == "device-bound", found
+
+
+@pytest.mark.parametrize("kind", ["torch", "millhead"])
+def test_workers_that_wait_for_each_other_are_seen(kind: str) -> None:
+    with _loop(kind, "lock", "4") as loop:
+        found = _diagnosis(loop.pid)
+    assert found["cause"] == "latency-bound", found
+    assert "lock" in found["fix"] and "more workers win nothing" in found["fix"]
+    assert "num_workers" not in found["fix_settings"]
+
+
 def test_a_loop_that_hangs_says_in_which_sample() -> None:
     with _loop("millhead", "stuck", "2") as loop:
         time.sleep(5)  # what makes a worker stuck
