@@ -26,9 +26,22 @@ def recommend(rows: list[Row], baseline: Row) -> tuple[Row, str]:
     best = min(alike, key=Row.per_sample)
     as_fast = [row for row in alike if _gap(row, best) <= _noise(row, best)]
     if baseline in as_fast:
-        return baseline, _why_stay(baseline, alike)
+        return baseline, _why_stay(baseline, alike) + _other_sizes(done, baseline)
     chosen = min(as_fast, key=lambda row: (row.config.workers, row.mean("pss_mb")))
-    return chosen, _why_change(chosen, best, baseline)
+    return chosen, _why_change(chosen, best, baseline) + _other_sizes(done, chosen)
+
+
+def _other_sizes(done: list[Row], chosen: Row) -> str:
+    """A word on a batch size that gives more samples in the same time, which the table shows."""
+    others = [row for row in done if row.config.batch_size != chosen.config.batch_size]
+    best = min(others, key=Row.per_sample, default=chosen)
+    if _gap(chosen, best) <= _noise(chosen, best):
+        return ""
+    faster = chosen.per_sample() / best.per_sample()
+    return (
+        f"; {best.config.name} has {faster:.3g} times the samples a second, but with another batch "
+        "size, which is another training"
+    )
 
 
 def _gap(row: Row, best: Row) -> float:
@@ -73,7 +86,7 @@ def _why_stay(baseline: Row, rows: list[Row]) -> str:
             f"(a batch is there in {waited * 1e3:.2g} ms)"
         )
     if share < _KEPT_UP:
-        return f"it keeps up: training waits {share:.0%} of the time, and nothing else is faster"
+        return f"it keeps up: training waits {share:.0%} of the time, and nothing of its batch size is faster"
     return (
         "no other is faster beyond noise, although training waits "
         f"{share:.0%} of the time: see its cause"

@@ -231,7 +231,14 @@ def test_fewer_workers_are_preferred_within_the_error_bars() -> None:
 def test_another_batch_size_is_not_recommended() -> None:
     base = _row("base", [20.0], 0.1, 0.1)
     large = _row("large", [10.0], 0.0, 0.1, batch_size=20)
-    assert recommend([base, large], base)[0] is base
+    chosen, reason = recommend([base, large], base)
+    assert chosen is base
+    assert reason.endswith(
+        "; large has 2 times the samples a second, but with another batch size, which is another "
+        "training"
+    )
+    small = _row("small", [19.9], 0.1, 0.1, batch_size=5)
+    assert "small" not in recommend([base, small], base)[1]
 
 
 def test_data_in_memory_needs_no_workers() -> None:
