@@ -79,10 +79,19 @@ static void find_waking(mh_costing *costing, const mh_facts *facts)
     }
 }
 
+/* What the consumer waited for a CPU and its events do not tell: they do not look after every step,
+ * and what was not looked at counts as blocked. The kernel's own sum for the process has it all. */
+static double delay_untold(const mh_usage_sum *usage, double time, double told)
+{
+    double waiting = above_zero(usage->loader_delay - usage->workers_delay);
+    return usage->wall_ns ? above_zero(waiting * time - told) : 0;
+}
+
 /* Whether what the consumer does on a CPU in its steps is its own work and not the training. */
 static int main_is_known(const mh_facts *facts)
 {
-    double step = 0, delay = 0, cpu = 0, blocked = 0, measured = 0, waits = 0, waits_cpu = 0;
+    double step = 0, delay = 0, cpu = 0, blocked = 0, measured = 0;
+    double waits = 0, waits_cpu = 0, waits_delay = 0;
     for (size_t at = 0; at < facts->batch_count; at++) {
         const mh_batch_cost *batch = &facts->batches[at];
         double on_cpu, delayed, rest;
@@ -91,14 +100,18 @@ static int main_is_known(const mh_facts *facts)
         step += mh_ns(batch->step);
         waits += mh_ns(batch->wait);
         waits_cpu += smaller(mh_ns(batch->wait_cpu), mh_ns(batch->wait));
+        waits_delay += smaller(mh_ns(batch->wait_delay), mh_ns(batch->wait));
         cpu += on_cpu;
         delay += delayed;
         blocked += rest;
         measured += batch->step_cpu != MH_NOT_MEASURED;
     }
+    const mh_usage_sum *usage = &facts->usage;
+    double untold = delay_untold(usage, step + waits, delay + waits_delay);
+    blocked = above_zero(blocked - untold);
+    delay += smaller(untold, step - delay);
     if (measured * 2 < (double)facts->batch_count || blocked < DEVICE_BLOCKED * (step - delay))
         return 0;
-    const mh_usage_sum *usage = &facts->usage;
     if (usage->wall_ns && usage->gpu_util >= DEVICE_BUSY)
         return 0;
     double own_cpus = (cpu + waits_cpu) / (step + waits + 1);

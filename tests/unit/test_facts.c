@@ -184,6 +184,32 @@ static void training_on_many_threads_is_not_blamed(void **state)
     free(planted_batches(&facts));
 }
 
+/* Training on a CPU that others want too: what its steps waited is not told with every one of them,
+ * and is no device all the same. */
+static void waiting_for_a_cpu_that_no_event_tells_is_no_device(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(120, 2, 2, 28 * MS);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < facts.batch_count; at++) {
+        batches[at].step_cpu = 20 * MS;
+        batches[at].step_delay = 4 * MS;
+        batches[at].wait = batches[at].wait_cpu = MS / 10;
+        batches[at].fetch = batches[at].fetch_cpu = MS;
+    }
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_MAIN);
+    facts.usage.wall_ns = 3000 * MS;
+    facts.usage.main_cpus = 0.72;
+    facts.usage.loader_cpus = facts.usage.busy_cpus = 0.8;
+    facts.usage.loader_delay = 0.15; /* as told */
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_MAIN);
+    facts.usage.loader_delay = 0.3;
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_DEVICE);
+    facts.usage.workers_delay = 0.15; /* theirs, not its own */
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_MAIN);
+    free(batches);
+}
+
 static mh_usage_sum seen_from_outside(double waits, double run, double disk, double blocked)
 {
     return (mh_usage_sum){
@@ -377,6 +403,7 @@ int main(void)
         cmocka_unit_test(an_iterable_tells_by_its_wait),
         cmocka_unit_test(training_on_the_cpu_is_not_blamed),
         cmocka_unit_test(training_on_many_threads_is_not_blamed),
+        cmocka_unit_test(waiting_for_a_cpu_that_no_event_tells_is_no_device),
         cmocka_unit_test(seen_from_outside_workers_tell),
         cmocka_unit_test(wild_facts_give_a_sane_verdict),
         cmocka_unit_test(one_batch_is_too_short),
