@@ -288,6 +288,15 @@ int mh_batches_event(mh_batches *batches, const mh_log_event *event)
 
 /* --- facts --- */
 
+/* Whether two loaders may be one that the program makes anew for every epoch. */
+static int made_alike(const mh_loader_seen *a, const mh_loader_seen *b)
+{
+    return a->set_up == 1 && b->set_up == 1 && a->workers > 0 && a->workers == b->workers &&
+           a->prefetch == b->prefetch && a->batch_size == b->batch_size &&
+           a->in_order == b->in_order && a->by_sample == b->by_sample &&
+           strcmp(a->kind, b->kind) == 0 && strcmp(a->start, b->start) == 0;
+}
+
 /* The loader most time went to; a timer only where there is no other. */
 static mh_loader_seen *loader_choose(mh_batches *batches, mh_run *run)
 {
@@ -303,6 +312,10 @@ static mh_loader_seen *loader_choose(mh_batches *batches, mh_run *run)
     }
     if (chosen)
         run->other_loaders_ns -= chosen->total_ns;
+    for (size_t at = 0; chosen && at < batches->loader_count; at++) {
+        const mh_loader_seen *seen = &batches->loaders[at];
+        run->alike_loaders += seen != chosen && seen->waited && made_alike(seen, chosen);
+    }
     return chosen ? chosen : loader_of(batches, TIMER_LOADER);
 }
 

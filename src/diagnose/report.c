@@ -39,6 +39,12 @@ mh_status mh_run_judge(mh_verdict *out, const mh_run *run, mh_error *err)
              "this is about the loader most time went to; %zu other%s took %.1f s and %s left out",
              run->other_loaders, run->other_loaders == 1 ? "" : "s",
              (double)run->other_loaders_ns / 1e9, run->other_loaders == 1 ? "is" : "are");
+    if (run->alike_loaders)
+        warn(
+            out,
+            "%zu loaders are set up alike and iterated once each: where one is made anew for every "
+            "epoch, make it once, with persistent_workers=True, and its workers start once",
+            run->alike_loaders + 1);
     return MH_OK;
 }
 

@@ -179,6 +179,7 @@ struct mh_run {
     uint64_t first_bad;
     double setup_s;
     size_t other_loaders;
+    size_t alike_loaders; /* of them, as it is, each iterated once, as it is too */
     uint64_t other_loaders_ns;
     int cut; /* the end of the run was not written */
 };

@@ -295,6 +295,36 @@ static void test_locks_are_counted(void **state)
     mh_run_close(run);
 }
 
+#define ONCE(loader, workers, t)                                                                   \
+    "{\"event\":\"loader\",\"t\":1,\"loader\":" #loader                                            \
+    ",\"kind\":\"torch\",\"workers\":" #workers "}\n{\"event\":\"setup\",\"t\":" #t                \
+    ",\"ns\":5,\"loader\":" #loader ",\"epoch\":0}\n"                                              \
+    "{\"event\":\"wait\",\"t\":" #t ",\"ns\":10,\"loader\":" #loader ",\"epoch\":0,\"batch\":0}\n"
+
+static int warns_of_loaders_alike(const mh_run *run)
+{
+    mh_verdict verdict;
+    mh_error err = {0};
+    assert_int_equal(mh_run_judge(&verdict, run, &err), MH_OK);
+    for (size_t at = 0; at < verdict.warning_count; at++)
+        if (strstr(verdict.warnings[at], "2 loaders are set up alike and iterated once each"))
+            return 1;
+    return 0;
+}
+
+static void test_a_loader_made_anew_is_told(void **state)
+{
+    mh_run *run = read_text(*state, "log", ONCE(0, 2, 100) ONCE(1, 2, 200) ONCE(2, 4, 300));
+    assert_true(warns_of_loaders_alike(run));
+    mh_run_close(run);
+    run = read_text(*state, "other", ONCE(0, 2, 100) ONCE(1, 3, 200) ONCE(2, 4, 300));
+    assert_false(warns_of_loaders_alike(run));
+    mh_run_close(run);
+    run = read_text(*state, "twice", ONCE(0, 2, 100) ONCE(0, 2, 200) ONCE(1, 2, 300));
+    assert_false(warns_of_loaders_alike(run)); /* training and validation */
+    mh_run_close(run);
+}
+
 /* What the sampler took while iterators were made, and what passed between two epochs. */
 static void test_set_up_and_what_is_between(void **state)
 {
@@ -673,6 +703,7 @@ int main(void)
         WITH_TREE(test_a_timer_alone_gives_batches),
         WITH_TREE(test_locks_are_counted),
         WITH_TREE(test_set_up_and_what_is_between),
+        WITH_TREE(test_a_loader_made_anew_is_told),
         WITH_TREE(test_usage),
         WITH_TREE(test_looks_after_the_end_do_not_count),
         WITH_TREE(test_one_jump_is_no_growth),
