@@ -6,6 +6,7 @@ Of a loop with several ranks this is one, named by RANK and WORLD_SIZE as torchr
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import sys
 import time
@@ -37,10 +38,26 @@ class Reading(Dummy):
         return super().__getitem__(index)
 
 
+class Locked(Dummy):
+    """Samples behind a lock that all workers share."""
+
+    def __init__(self, seconds: float, data: dict[str, Any]) -> None:
+        super().__init__(**data)
+        self.seconds = seconds
+        self.lock = multiprocessing.Lock()
+
+    def __getitem__(self, index: int) -> Any:
+        with self.lock:
+            time.sleep(self.seconds)
+        return super().__getitem__(index)
+
+
 def loader_of(loop: Loop) -> Any:
     """The loop's DataLoader over a Dummy of its costs."""
     data = {"length": loop.batches * BATCH, "shape": (64,), **loop.data}
     dataset = Reading(loop.pieces, data) if loop.pieces else Dummy(**data)
+    if loop.locked_s:
+        dataset = Locked(loop.locked_s, data)
     options: dict[str, Any] = {"batch_size": BATCH, "num_workers": loop.workers}
     if "collate_cpu" in data:
         options["collate_fn"] = dataset.collate

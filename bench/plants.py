@@ -37,6 +37,8 @@ class Loop:
     init_s: float = 0.0
     #: Pieces of a file that each sample reads past the page cache; see disk.py.
     pieces: int = 0
+    #: Seconds each sample holds a lock that all workers share.
+    locked_s: float = 0.0
     #: Arguments of millhead.data.Dummy.
     data: dict[str, Any] = dataclasses.field(default_factory=dict)
     #: Training processes, and by how much rank ``slow_rank`` is late with every batch.
@@ -110,6 +112,18 @@ def high_latency(loader: str, rng: random.Random) -> Plant:
     def make(scale: float) -> Loop:
         spread = ("uniform", 0.5 * wait * scale, 1.5 * wait * scale)
         return Loop(loader, workers, step, batches, data={"latency": spread})
+
+    return _plant("latency-bound", strength, make)
+
+
+def shared_lock(loader: str, rng: random.Random) -> Plant:
+    """Workers that wait for each other: more of them win nothing."""
+    step, strength, workers = _step(rng), rng.uniform(1.5, 4), rng.randint(2, 6)
+    held = strength * step / BATCH
+    batches = max(100, _batches(step, strength * step))  # some looks at what they wait for
+
+    def make(scale: float) -> Loop:
+        return Loop(loader, workers, step, batches, locked_s=held * scale)
 
     return _plant("latency-bound", strength, make)
 
@@ -248,6 +262,7 @@ MAKERS: tuple[Maker, ...] = (
     slow_decode,
     slow_disk,
     high_latency,
+    shared_lock,
     python_transform,
     slow_collate,
     main_work,
