@@ -6,9 +6,11 @@ import argparse
 import errno
 import os
 import re
+import signal
 import stat
 import sys
 from collections.abc import Callable
+from typing import NoReturn
 
 #: What a shell gives for a command that SIGPIPE ended.
 EXIT_NOT_READ = 141
@@ -72,6 +74,15 @@ def read_text(path: str | os.PathLike[str]) -> str:
             raise OSError(errno.EINVAL, "a device and no file", os.fspath(path))
         os.set_blocking(descriptor, True)
         return file.read()
+
+
+def terminate_as_interrupt() -> None:
+    """From now on SIGTERM, which schedulers send, ends a verb as Ctrl-C does: with what is known."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 def say(text: str) -> None:

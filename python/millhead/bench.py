@@ -17,7 +17,14 @@ from millhead._bench_matrix import Matrix, Outcome, Settings, go_through, runs_o
 from millhead._bench_summary import baseline_of, describe, rows_of
 from millhead._bench_table import Progress, table, wants_colour
 from millhead._bench_target import DEFAULT
-from millhead._options import duration, say, show, train_step, whole
+from millhead._options import (
+    duration,
+    say,
+    show,
+    terminate_as_interrupt,
+    train_step,
+    whole,
+)
 
 HELP = """\
 usage: millhead bench [TARGET] [OPTIONS]
@@ -183,6 +190,7 @@ def _killed(configs: list[Config], settings: Settings) -> Matrix | None:
 
 
 def _bench(options: argparse.Namespace) -> int:
+    terminate_as_interrupt()
     configs = _configs(options, streams=False)
     seen = _bench_check.look(options.target, options.train_step, configs, options.time_limit)
     if seen["streams"]:
@@ -210,7 +218,7 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _run(matrix: Matrix, configs: list[Config], seconds: float) -> tuple[list[Outcome], bool]:
-    """The outcomes so far, and whether Ctrl-C ended it."""
+    """The outcomes so far, and whether Ctrl-C or SIGTERM ended it."""
     runs = runs_of(configs, matrix.settings)
     progress = Progress(len(runs))
     outcomes: list[Outcome] = []

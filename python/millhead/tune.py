@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import tempfile
 import time
 from pathlib import Path
@@ -14,7 +13,14 @@ from millhead import _bench_check, _bench_configs, _core, _tune_show
 from millhead._bench_configs import Config, Wrong
 from millhead._bench_matrix import OutOfTime
 from millhead._bench_table import wants_colour
-from millhead._options import duration, say, show, train_step, whole
+from millhead._options import (
+    duration,
+    say,
+    show,
+    terminate_as_interrupt,
+    train_step,
+    whole,
+)
 from millhead._tune_search import Failed, NothingFits, Search
 from millhead._tune_space import Limits, Setting
 from millhead._tune_trials import Trials
@@ -129,13 +135,9 @@ def _limits(options: argparse.Namespace, streams: bool) -> Limits:
 # ---- the search ----------------------------------------------------------------------------------
 
 
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def _tune(options: argparse.Namespace) -> int:
     began = time.monotonic()
-    signal.signal(signal.SIGTERM, _interrupt)  # trials and their directory go in either case
+    terminate_as_interrupt()  # trials and their directory go in either case
     first = Setting(options.batch_size[0]).given("first", options.loader)
     seen = _bench_check.look(
         options.target,

@@ -534,11 +534,14 @@ def test_the_same_command_goes_on_with_one_that_was_killed(here: Path) -> None:
     assert foreign.is_dir()
 
 
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])  # a scheduler's is the latter
 def test_an_interrupt_shows_what_is_done(
-    here: Path, slow_matrix: tuple[subprocess.Popen[str], list[dict[str, Any]]]
+    here: Path,
+    slow_matrix: tuple[subprocess.Popen[str], list[dict[str, Any]]],
+    how: signal.Signals,
 ) -> None:
     process, _ = slow_matrix
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert [row["repeats"] for row in json.loads(out)["configs"]] == [1, 0]
