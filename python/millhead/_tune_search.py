@@ -247,11 +247,20 @@ class Search:
         room = self.limits.memory - max(trial.memory for trial in self.tried[current])
         if goal.workers > 1 and current.workers == 0 and goal.workers * SUPPOSED_WORKER > room:
             self._try(replace(current, workers=1))  # what a worker takes, before there are many
-        wanted = [step for step in steps if current.workers < step.workers <= goal.workers]
-        while True:  # every trial tells better what workers take
+        return self._try_most(
+            [step for step in steps if current.workers < step.workers <= goal.workers], current
+        )
+
+    def _try_most(self, wanted: list[Setting], current: Setting) -> Setting:
+        """The most of the wanted workers that can be had; every trial tells better what they take.
+        What fails will often fail with somewhat fewer too: then it goes on with half."""
+        top = wanted[-1] if wanted else current
+        while True:
             goal = next((step for step in reversed(wanted) if self._may_fit(step)), current)
-            if goal in self.tried or (self._try(goal) and goal == wanted[-1]):
+            if goal in self.tried or (self._try(goal) and goal == top):
                 return goal
+            if goal in self.refused and goal not in self.sizes:
+                wanted = [step for step in wanted if step.workers <= goal.workers // 2]
 
     def _up(self, current: Setting) -> Setting:
         for step in self.limits.ladder():
@@ -438,7 +447,8 @@ class Search:
         above = [one for one in self.refused if one.workers > best.workers]
         if above:
             nearest = min(above, key=lambda one: one.workers)
-            return f"{nearest.workers} workers cannot be had: {self.refused[nearest]}"
+            many = f"{nearest.workers} worker{'s' if nearest.workers > 1 else ''}"
+            return f"{many} cannot be had: {self.refused[nearest]}"
         if best.workers == self.limits.most_workers:
             return f"the limit of {best.workers} workers is reached (training waits {share:.0%})"
         crowded = [one for one in self.tried if one.workers > best.workers > 0]

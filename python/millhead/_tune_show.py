@@ -80,9 +80,9 @@ def table(report: dict[str, Any], colour: bool) -> str:
 
 def _cells(row: dict[str, Any]) -> list[str]:
     rate = row["samples_per_s"]
-    bar = "" if rate["std"] is None else f" ±{rate['std']:.3g}"
+    bar = "" if rate["std"] is None else f" ±{_figure(rate['std'], 3)}"
     return [
-        f"{rate['mean']:.4g}{bar}",
+        f"{_figure(rate['mean'], 4)}{bar}",
         str(row["repeats"]),
         f"{row['wait_share']:.0%}",
         f"{row['pss_mb']:.0f}",
@@ -90,9 +90,14 @@ def _cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
+def _figure(value: float, digits: int) -> str:
+    """So many digits, and no power of ten where there are more before the point."""
+    return f"{value:.0f}" if value >= 10 ** (digits - 1) else f"{value:.{digits}g}"
+
+
 def as_yaml(report: dict[str, Any]) -> str:
     """The best configuration as a file; values are JSON, which is YAML."""
-    lines = [f"# millhead tune: {report['samples_per_s']:.4g} samples/s; stopped because"]
+    lines = [f"# millhead tune: {_figure(report['samples_per_s'], 4)} samples/s; stopped because"]
     lines += [f"# {report['stopped_because']}", "configs:"]
     for at, (key, value) in enumerate(report["best"].items()):
         lines.append(f"{'  ' if at else '- '}{key}: {json.dumps(value)}")

@@ -20,6 +20,9 @@ LOOK = 12
 #: What a trial should take, without start-up, and its least batches for each worker: with fewer, how
 #: the last ones fall would be measured.
 TRIAL_S, ROUNDS = 2.0, 6
+#: What a trial takes at most, with start-up, once it has its least batches: it is so long where workers
+#: are much slower than was predicted.
+LONGEST_S = 5.0
 #: The most batches of a trial, for loops of microseconds; and the most epochs, for small datasets.
 MOST_BATCHES, MOST_EPOCHS = 3000, 50
 
@@ -89,9 +92,9 @@ class Trials:
     def _batches(self, setting: Setting) -> int:
         """Of a trial that is long enough, if it is as fast as was predicted."""
         expected = TRIAL_S * self.predicted[setting.workers] / setting.batch_size
-        return min(MOST_BATCHES, max(LOOK, ROUNDS * setting.workers, math.ceil(expected)))
+        return min(MOST_BATCHES, max(_least(setting), math.ceil(expected)))
 
-    def _run(self, setting: Setting, batches: int, limit_s: float | None = None) -> Outcome:
+    def _run(self, setting: Setting, batches: int, limit_s: float = LONGEST_S) -> Outcome:
         epochs = 1
         if self.epoch is not None:
             whole = max(1, math.ceil(self.epoch / setting.batch_size))
@@ -102,7 +105,7 @@ class Trials:
             epochs=epochs,
             limit_batches=batches,
             limit_s=limit_s,
-            least_batches=None if limit_s is None else LOOK,
+            least_batches=_least(setting),
         )
         self.tell(setting)
         repeat = self.counts[setting] = self.counts.get(setting, 0) + 1
@@ -136,3 +139,8 @@ class Trials:
             workers_memory=int((result["workers_pss_mb"] or 0) * 1e6),
             cause=cause_of(outcome.directory),
         )
+
+
+def _least(setting: Setting) -> int:
+    """Batches without which a trial says nothing."""
+    return max(LOOK, ROUNDS * setting.workers)

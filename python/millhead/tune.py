@@ -190,7 +190,9 @@ def _search(search: Search, options: argparse.Namespace) -> tuple[int, str]:
                 f"{options.time_limit:g}s"
             )
             return EXIT_FAILED, ""
-        return 0, f"time is up after {options.time_limit:g} s (--time-limit)"
+        because = f"time is up after {options.time_limit:g} s (--time-limit)"
+        noisy = "; so far it is noisier than any difference" if search.is_noisier() else ""
+        return 0, because + noisy
     except KeyboardInterrupt:
         if not search.tried:
             raise

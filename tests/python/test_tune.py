@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import os
@@ -18,7 +19,8 @@ from typing import Any
 import millhead
 import procs
 import pytest
-from millhead import _bench_configs, _core
+from millhead import _bench_configs, _core, _tune_show, tune
+from millhead._bench_matrix import OutOfTime
 from millhead._tune_search import Failed, NothingFits, Search
 from millhead._tune_space import Limits, Setting, Trial
 
@@ -297,6 +299,36 @@ def test_a_setting_that_fails_is_listed_and_the_search_goes_on() -> None:
     assert "RuntimeError: no more workers" in search.refused.values()
 
 
+def test_workers_that_all_fail_are_tried_by_halves() -> None:
+    plant = Plant(blocked=0.2, step=0.001, fails_from=1)
+    search = _search(plant)
+    assert search.best().workers == 0
+    assert [setting.workers for setting in plant.order] == [0, 16, 8, 4, 2, 1]
+    assert search.why_stopped() == "1 worker cannot be had: RuntimeError: no more workers"
+
+
+def test_a_search_out_of_time_tells_that_nothing_stands_out_of_the_noise() -> None:
+    class Short(Plant):
+        def measure(self, setting: Setting) -> Trial:
+            if len(self.order) == 4:
+                raise OutOfTime
+            return super().measure(setting)
+
+    plant = Short(blocked=0.003, step=0.01, noise=0.5, seed=1)
+    search = Search(plant, Limits((32,), 16, plant.cpus, 8 * GB))
+    code, because = tune._search(search, argparse.Namespace(time_limit=9.0, target="mine:it"))
+    assert (code, search.is_noisier()) == (0, True)
+    assert because.startswith("time is up after 9 s") and "noisier than any difference" in because
+
+
+def test_rates_are_shown_without_powers_of_ten() -> None:
+    row = {"repeats": 2, "wait_share": 0.5, "pss_mb": 200.0, "cause": None}
+    rates = {"mean": 123456.7, "std": 2345.6}
+    assert _tune_show._cells({**row, "samples_per_s": rates})[0] == "123457 ±2346"
+    rates = {"mean": 12.3456, "std": 0.5678}
+    assert _tune_show._cells({**row, "samples_per_s": rates})[0] == "12.35 ±0.568"
+
+
 def test_batch_sizes_are_chosen_from_those_allowed() -> None:
     plant = Plant(blocked=0.01, step=0.01)
     search = _search(plant, batch_sizes=(16, 64, 32))
@@ -360,7 +392,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 # ---- the command -----------------------------------------------------------------------------------
 
 MINE = """
+import os
 import time
+import torch
 from millhead.data import Dummy
 
 
@@ -370,6 +404,20 @@ def waits():
 
 def breaks():
     return Dummy(length=60, shape=(4,), failure_rate=1.0)
+
+
+class Crowd:
+    # Ten times as slow in a worker, and nobody could have known; counts what a trial's workers load.
+    def __len__(self):
+        return 100000
+
+    def __getitem__(self, index):
+        worker = torch.utils.data.get_worker_info() is not None
+        if worker:
+            with open(f"loaded-{os.getppid()}", "ab") as file:
+                file.write(b".")
+        time.sleep(0.02 if worker else 0.002)
+        return index
 
 
 def sleeps(batch):
@@ -401,6 +449,16 @@ def _tune(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=150,
         check=False,
     )
+
+
+def test_a_trial_ends_where_workers_are_far_slower_than_predicted(here: Path) -> None:
+    done = _tune(
+        here, "mine:Crowd", "--train-step", "0.005", "--batch-size", "16", "--max-workers", "2"
+    )
+    assert done.returncode == 0, done.stderr
+    # two workers load 100 samples a second; of the 2 s that a trial was to take, 16 times as many
+    trials = [path.stat().st_size for path in here.glob("loaded-*")]
+    assert trials and max(trials) < 1000
 
 
 SHORT = ("--batch-size", "4", "--train-step", "0.002")
