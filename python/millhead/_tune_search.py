@@ -82,6 +82,7 @@ class Search:
         if len(sizes) > 1:
             best = self._other_sizes(best)
         self._confirm()
+        self._outlast_noise()
 
     # ---- numbers ---------------------------------------------------------------------------------
 
@@ -421,6 +422,14 @@ class Search:
                     return
             cheap, costly = sorted((best, rival), key=lambda one: one.cost)
             self._is_faster(costly, cheap)
+
+    def _outlast_noise(self) -> None:
+        """Repeat the fastest and the cheapest before noise decides for the latter."""
+        while self.is_noisier():
+            pair = (self.fastest(), min(self.tried, key=lambda setting: setting.cost))
+            behind = [one for one in pair if len(self.tried[one]) < MOST_REPEATS]
+            if not behind or not all(self._again(one) for one in behind):
+                return
 
     # ---- why it ended ----------------------------------------------------------------------------
 

@@ -299,6 +299,20 @@ def test_a_setting_that_fails_is_listed_and_the_search_goes_on() -> None:
     assert "RuntimeError: no more workers" in search.refused.values()
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_noise_decides_only_after_all_repeats(seed: int) -> None:
+    def crowd(workers: int) -> float:
+        return max(1, 0.75 * workers)
+
+    search = _search(Plant(blocked=0.04, step=0.005, shared=crowd, noise=0.2, seed=seed))
+    cheapest = min(search.tried, key=lambda setting: setting.cost)
+    if search.is_noisier():
+        assert [len(search.tried[one]) for one in (cheapest, search.fastest())] == [3, 3]
+    else:
+        gap = search.gap(search.fastest(), cheapest)
+        assert gap <= 0.05 or gap > search.bar(search.fastest(), cheapest)
+
+
 def test_workers_that_all_fail_are_tried_by_halves() -> None:
     plant = Plant(blocked=0.2, step=0.001, fails_from=1)
     search = _search(plant)
