@@ -399,15 +399,24 @@ static void put_chapter(mh_jsonout *out, const mh_chapter *chapter)
     mh_jsonout_object_end(out);
 }
 
+/* What the error bars are of. */
+static const char *bars_of(const mh_page *page)
+{
+    size_t epochs = 0;
+    for (size_t at = 0; at < page->count; at++)
+        epochs += page->chapters[at]->rate.epochs;
+    if (page->from_bench)
+        return "repeats";
+    if (epochs == page->count)
+        return "epochs";
+    return epochs ? "epochs, or tenths of a run with one" : "tenths of the run";
+}
+
 static void put_compared(mh_jsonout *out, const mh_page *page)
 {
-    const mh_chapter *first = page->chapters[0];
     mh_jsonout_key(out, "compared");
     mh_jsonout_object(out);
-    put_text(out, "error_bars",
-             page->from_bench     ? "repeats"
-             : first->rate.epochs ? "epochs"
-                                  : "tenths of the run");
+    put_text(out, "error_bars", bars_of(page));
     mh_jsonout_key(out, "configs");
     mh_jsonout_array(out);
     for (size_t at = 0; at < page->compared.count; at++) {

@@ -61,6 +61,17 @@ def _steps(directory: Path) -> Path:
     return directory
 
 
+def _epochs(directory: Path, count: int) -> Path:
+    """So many epochs of three batches."""
+    lines: list[dict[str, Any]] = [{**HEADER}, {**LOADER}]
+    for batch in range(3 * count):
+        at, whose = batch * 20 * MS + 2, {"loader": 0, "epoch": batch // 3, "batch": batch % 3}
+        lines.append({"event": "wait", "t": at, "ns": 10 * MS, "samples": 4, **whose})
+        lines.append({"event": "step", "t": at + 10 * MS, "ns": 10 * MS, **whose})
+    end = 60 * count * MS + 2
+    return _write(directory, [*lines, {"event": "end", "t": end, "ns": end}])
+
+
 def _report(*arguments: object) -> dict[str, Any]:
     done = procs.run([COMMAND, "report", *map(str, arguments), "--json"], seconds=60)
     assert done.returncode == 0, done.stderr
@@ -118,6 +129,21 @@ def test_what_was_not_measured_is_no_zero(tmp_path: Path) -> None:
     _report(*runs, "--svg", tmp_path / "pictures", "-o", tmp_path / "both.html")
     told = [text for text, _ in _texts(tmp_path / "pictures" / "compared.svg")]
     assert told[-2:] == ["steps", "not known"]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "said"),
+    [
+        ((2, 3), "epochs"),
+        ((1, 1), "tenths of the run"),
+        ((1, 3), "epochs, or tenths of a run with one"),
+    ],
+)
+def test_error_bars_are_of_what_is_said(tmp_path: Path, epochs: tuple[int, int], said: str) -> None:
+    runs = [_epochs(tmp_path / f"run-{at}", count) for at, count in enumerate(epochs)]
+    page = tmp_path / "both.html"
+    _report(*runs, "-o", page)
+    assert f'"error_bars": "{said}"' in page.read_text()
 
 
 @pytest.fixture(scope="module")
