@@ -105,7 +105,8 @@ static void time_axis(const frame *f, bool grid)
 #define SPANS_FEW 3000
 #define MERGED ((size_t)2) /* bins drawn as one, still less than a pixel wide */
 
-/* Covered, in eighths: neighbours of equal shade become one shape. */
+/* Covered, in eighths, and below a sixteenth one shade more: a rare thing does not colour what lies
+ * under it. Neighbours of equal shade become one shape. */
 static int shade(const mh_timeline *timeline, const mh_bin *bins)
 {
     double sum = 0;
@@ -117,7 +118,14 @@ static int shade(const mh_timeline *timeline, const mh_bin *bins)
     double covered = sum / ((double)timeline->width * (double)MERGED);
     if (!count && !(sum > 0))
         return 0;
-    return covered >= 1 ? 8 : 1 + (int)(covered * 8) - (covered * 8 >= 8);
+    if (covered < 1.0 / 16)
+        return 1;
+    return covered >= 1 ? 9 : 2 + (int)(covered * 8);
+}
+
+static double opacity_of(int dark)
+{
+    return dark == 1 ? 0.04 : (dark - 1) / 8.0;
 }
 
 static void draw_span(const frame *f, const mh_span *span, double y, double height,
@@ -159,7 +167,8 @@ static void draw_bins(const frame *f, const mh_lane *lane, double y, double heig
         double to = frame_x(f, (double)timeline->base + (double)next * (double)timeline->width);
         from = from < f->x ? f->x : from;
         to = to > f->x + f->width ? f->x + f->width : to;
-        mh_svg_rect(f->svg, from, y, to - from > 0.3 ? to - from : 0.3, height, colour, dark / 8.0);
+        mh_svg_rect(f->svg, from, y, to - from > 0.3 ? to - from : 0.3, height, colour,
+                    opacity_of(dark));
     }
 }
 

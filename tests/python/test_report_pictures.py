@@ -99,6 +99,24 @@ def test_the_legend_and_rows_are_of_what_is_there(tmp_path: Path) -> None:
     assert not {"get samples", "loop", "set-up"} & ranks
 
 
+def test_what_is_rare_does_not_colour_what_it_lies_on(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [{**HEADER}, {**LOADER, "workers": 1, "prefetch": 2}]
+    for batch in range(4000):  # more than are drawn one by one
+        at, nth = 2 + batch * 2 * MS, {"loader": 0, "epoch": 0, "worker": 0, "nth": batch}
+        loop = {"loader": 0, "epoch": 0, "batch": batch}
+        lines += [
+            {"event": "fetch", "t": at, "ns": MS, "cpu": 0, "delay": 0, "samples": 4, **nth},
+            {"event": "collate", "t": at + MS, "ns": MS // 50, "cpu": 0, **nth},
+            {"event": "wait", "t": at, "ns": MS + MS // 50, "samples": 4, **nth, **loop},
+            {"event": "step", "t": at + MS + MS // 50, "ns": MS // 2, **loop},
+        ]
+    run = _write(tmp_path / "run", [*lines, {"event": "end", "t": 8000 * MS, "ns": 8000 * MS}])
+    _report(run, "--svg", tmp_path / "pictures")
+    rows = ElementTree.parse(tmp_path / "pictures" / "timeline.svg").getroot().iter(f"{SVG}rect")
+    collates = [one for one in rows if one.get("fill") == "#e5a000"][1:]  # but for the legend
+    assert collates and max(float(one.get("fill-opacity", "1")) for one in collates) <= 0.05
+
+
 def test_no_label_of_a_wait_is_crossed_by_another_mark(tmp_path: Path) -> None:
     _report(_run(tmp_path / "run"), "--svg", tmp_path)
     labels = {text.split()[0]: how for text, how in _texts(tmp_path / "waits.svg")}
