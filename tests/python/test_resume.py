@@ -333,6 +333,19 @@ def test_a_state_that_was_changed_is_damaged(change: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_the_state_of_millheads_own_sampler_is_part_of_the_check() -> None:
+    def make() -> DataLoader[Any]:
+        return DataLoader(Numbers(), batch_size=4, sampler=DistributedSampler(Numbers(), 2, 1))
+
+    loader = make()
+    take(iter(loader), 2)
+    state = json.loads(json.dumps(loader.state_dict()))
+    make().load_state_dict(state)
+    state["_index_sampler_state"]["seed"] += 1
+    with pytest.raises(ValueError, match="the state is damaged"):
+        make().load_state_dict(state)
+
+
 def test_counts_that_a_framework_adjusts_are_no_damage() -> None:
     loader = make_loader("sequential", 0)
     take(iter(loader), 3)

@@ -29,6 +29,8 @@ _KEYS = (
     "ended",
 )
 _WORKER_KEYS = ("renew", "cut", "skip")
+#: What the state of millhead's own DistributedSampler has: numbers and names, so all of it counts.
+_SAMPLER_KEYS = frozenset(("version", "epoch", "position", "length", "shuffle", "seed", "order"))
 #: Of these, only whether there were any.
 _HOOK_KEYS = ("dataset", "iterator", "generators", "began")
 
@@ -38,7 +40,10 @@ def _sum(state: dict[str, Any]) -> int:
     for entry in state["worker_states"]:
         values += [entry.get(key) for key in _WORKER_KEYS]
         values += [entry.get(key) is None for key in _HOOK_KEYS]
-    values.append(state["_index_sampler_state"] is None)
+    sampler = state["_index_sampler_state"]
+    if isinstance(sampler, dict) and sampler.keys() >= _SAMPLER_KEYS:
+        values += [sampler[key] for key in sorted(_SAMPLER_KEYS)]
+    values.append(sampler is None)
     # Batches that raised an exception: the adjusted counts keep their distance.
     values.append(state["_sampler_iter_yielded"] - state["_num_yielded"])
     return zlib.crc32(repr(values).encode())
