@@ -106,4 +106,10 @@ post_note *mh_post_find(const channel_object *self, uint64_t position);
 /* Forgets all batches on the board. */
 void mh_posts_end(channel_object *self);
 
+/* --- _excess.c: methods for workers with too much memory --- */
+
+PyObject *mh_channel_excess(PyObject *object, PyObject *unused);
+PyObject *mh_channel_excess_seen(PyObject *object, PyObject *worker);
+PyObject *mh_channel_succeed(PyObject *object, PyObject *worker);
+
 #endif

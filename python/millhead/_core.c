@@ -9,6 +9,7 @@
 #include "sys/process.h"
 #include "sys/stopwatch.h"
 #include "workers/board.h"
+#include "workers/guard.h"
 
 #include <millhead/millhead.h>
 #include <string.h>
@@ -431,13 +432,13 @@ static PyObject *core_process_ended(PyObject *self, PyObject *argument)
     return PyBool_FromLong(mh_process_ended(fd));
 }
 
-static PyObject *core_exit_with(PyObject *self, PyObject *argument)
+static PyObject *core_exit_with(PyObject *self, PyObject *arguments)
 {
     mh_error err;
-    int fd = (int)PyLong_AsLong(argument);
-    if (PyErr_Occurred())
+    int fd, guarded = 0;
+    if (!PyArg_ParseTuple(arguments, "i|p:exit_with", &fd, &guarded))
         return NULL;
-    if (mh_process_exit_with(fd, 1, &err) != MH_OK)
+    if (mh_process_exit_with(fd, 1, guarded ? mh_guard_tick : NULL, &err) != MH_OK)
         return mh_raise(PyModule_GetState(self), &err);
     Py_RETURN_NONE;
 }
@@ -490,9 +491,11 @@ static PyMethodDef core_functions[] = {
     {"memory", core_memory, METH_NOARGS, "(total, available) bytes under machine and cgroup."},
     {"process_open", core_process_open, METH_O, "A descriptor that tells when a process ends."},
     {"process_ended", core_process_ended, METH_O, "Whether the process behind it has ended."},
-    {"exit_with", core_exit_with, METH_O, "End this process when the one behind it ends."},
     {"locked", mh_core_locked, METH_O,
      "locked(pid): whether its main thread waits for a lock that processes share."},
+    {"exit_with", core_exit_with, METH_VARARGS,
+     "exit_with(pidfd, guarded=False): end this process when the one behind it ends; guarded: also "
+     "where Station.guard() says so."},
     {"usage", mh_core_usage, METH_VARARGS,
      "usage(pid, pss=True): what a process has used, as an event `usage` has it."},
     {"system", mh_core_system, METH_NOARGS, "What the machine has used, as an event `system`."},

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "sys/process.h"
 #include "sys/stopwatch.h"
+#include "workers/guard.h"
 
 #include <string.h>
 
@@ -22,6 +23,7 @@ static mh_status station_attach(station_object *self, const int *fds,
     MH_TRY(mh_memory_attach(&self->pool, fds[1], (size_t)maps[0], err));
     /* a result has at most two pieces there: its pickled batch, and a long state */
     MH_TRY(mh_spill_open(&self->spill, fds[2], (size_t)maps[1], 2 * depth, err));
+    mh_station_inherit(self, worker);
     MH_TRY(mh_memory_attach(&self->metrics, fds[3], ring_bytes * mh_control_workers(self->control),
                             err));
     self->events = mh_event_ring_attach(self->metrics.base + worker * ring_bytes, ring_bytes);
@@ -366,6 +368,8 @@ void mh_station_publish(station_object *self, mh_result *result, mh_result_kind 
         kind == MH_RESULT_SLOT || kind == MH_RESULT_WHOLE ? MH_EVENT_COLLATE : MH_EVENT_SEND,
         result->position, (uint32_t)result->pickled_bytes, began_ns, result->collate_ns);
     tell_threads(self);
+    result->spill_placed = mh_spill_placed(self->spill);
+    mh_guard_leave();
     mh_control_result_publish(self->control);
     if (kind == MH_RESULT_SLOT || kind == MH_RESULT_WHOLE)
         mh_spill_trim(self->spill, mh_control_spill_read(self->control));
@@ -627,6 +631,14 @@ static PyMethodDef station_methods[] = {
     {"part", mh_station_part, METH_O, "Send [pickle, buffer or tensor, ...] about the run."},
     {"finish", mh_station_finish, METH_O,
      "finish(apart): the run is done; apart: its samples are not in the slot."},
+    {"own_memory", mh_station_own_memory, METH_VARARGS,
+     "own_memory(most, at_once=False): the bytes that are this process's alone where they are more "
+     "than most, else 0."},
+    {"give_back", mh_station_give_back, METH_NOARGS, "Give free memory back to the system."},
+    {"excess", mh_station_excess, METH_VARARGS,
+     "excess(leaves, bytes): say that this process has too much memory, and leaves or stays."},
+    {"guard", mh_station_guard, METH_O, "End this process when it has more bytes in a batch."},
+    {"enter", mh_station_enter, METH_NOARGS, "A batch begins that can be made again elsewhere."},
     {"send_end", station_send_end, METH_NOARGS, "Say that the stream has ended."},
     {NULL, NULL, 0, NULL},
 };

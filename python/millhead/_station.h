@@ -7,6 +7,7 @@
 #include "_module.h"
 #include "metrics/events.h"
 #include "sys/memory.h"
+#include "sys/own_memory.h"
 #include "workers/board.h"
 #include "workers/spill.h"
 
@@ -34,6 +35,7 @@ typedef struct station_object {
     PyObject *state; /* bytes for the next result to bring, or NULL */
     uint64_t state_offset;
     uint64_t batches; /* sent */
+    mh_own_memory memory;
     /* with a board: the run in hand, and what a sample takes */
     mh_board_run run;
     PyObject *indices; /* of a whole batch, unpickled: other runs of it need them too */
@@ -75,5 +77,16 @@ PyObject *mh_station_claim(PyObject *object, PyObject *unused);
 PyObject *mh_station_rows(PyObject *object, PyObject *samples);
 PyObject *mh_station_part(PyObject *object, PyObject *pieces);
 PyObject *mh_station_finish(PyObject *object, PyObject *apart);
+
+/* --- _excess.c: methods of a Station with a limit on its memory --- */
+
+PyObject *mh_station_own_memory(PyObject *object, PyObject *arguments);
+PyObject *mh_station_give_back(PyObject *object, PyObject *unused);
+PyObject *mh_station_excess(PyObject *object, PyObject *arguments);
+PyObject *mh_station_guard(PyObject *object, PyObject *most);
+PyObject *mh_station_enter(PyObject *object, PyObject *unused);
+
+/* What another process of the same worker has sent and nobody has read stays where it lies. */
+void mh_station_inherit(station_object *self, uint32_t worker);
 
 #endif

@@ -88,7 +88,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _bytes(text: str) -> int:
-    from millhead.torch.loader import parse_memory
+    from millhead.torch._sizes import parse_memory
 
     try:
         size = parse_memory(text)

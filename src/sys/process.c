@@ -19,9 +19,12 @@
 #define SYS_pidfd_open 434
 #endif
 
+#define TICK_MS 200
+
 typedef struct watch {
     int fd;
     int exit_code;
+    void (*tick)(void);
 } watch;
 
 mh_status mh_process_open(int *out_fd, int pid, mh_error *err)
@@ -37,20 +40,24 @@ mh_status mh_process_open(int *out_fd, int pid, mh_error *err)
     return MH_OK;
 }
 
-/* Waits for the end of the process; 1 when it came, 0 on time-out or a descriptor gone bad. */
-static int process_poll(int pidfd, int timeout_ms)
+typedef enum answer { TIMED_OUT, ENDED, GONE_BAD } answer;
+
+/* Waits for the end of the process. */
+static answer process_poll(int pidfd, int timeout_ms)
 {
     struct pollfd ask = {.fd = pidfd, .events = POLLIN};
     int ready;
     do
         ready = poll(&ask, 1, timeout_ms);
     while (ready < 0 && errno == EINTR);
-    return ready > 0 && (ask.revents & POLLIN) != 0;
+    if (ready == 0)
+        return TIMED_OUT;
+    return ready > 0 && (ask.revents & POLLIN) ? ENDED : GONE_BAD;
 }
 
 int mh_process_ended(int pidfd)
 {
-    return process_poll(pidfd, 0);
+    return process_poll(pidfd, 0) == ENDED;
 }
 
 static void *process_watch(void *argument)
@@ -58,18 +65,22 @@ static void *process_watch(void *argument)
     watch mine = *(watch *)argument;
     mh_free(argument);
     (void)pthread_setname_np(pthread_self(), "mh-watch");
+    answer now;
+    while ((now = process_poll(mine.fd, mine.tick ? TICK_MS : -1)) == TIMED_OUT)
+        mine.tick();
     /* _exit, not exit: handlers and destructors may wait for locks that other threads hold. */
-    if (process_poll(mine.fd, -1))
+    if (now == ENDED)
         _exit(mine.exit_code);
     return NULL;
 }
 
-mh_status mh_process_exit_with(int pidfd, int exit_code, mh_error *err)
+mh_status mh_process_exit_with(int pidfd, int exit_code, void (*tick)(void), mh_error *err)
 {
     watch *mine = mh_calloc(1, sizeof *mine);
     if (!mine)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for the watcher of the training process");
     mine->exit_code = exit_code;
+    mine->tick = tick;
     /* Not below 3: user code may close or reopen the standard descriptors. */
     mine->fd = fcntl(pidfd, F_DUPFD_CLOEXEC, 3);
     if (mine->fd < 0) {

@@ -16,8 +16,10 @@ int mh_process_ended(int pidfd);
 /* Starts a detached thread, all signals blocked, that sleeps until the process behind `pidfd`
  * ends and then calls _exit(exit_code) at once. Takes its own duplicate of the descriptor.
  * Not prctl(PR_SET_PDEATHSIG): that fires when the creating *thread* ends, and under a fork server
- * the parent is not the trainer. Errors: MH_ERR_IO, MH_ERR_NOMEM. */
-MH_MUST_CHECK mh_status mh_process_exit_with(int pidfd, int exit_code, mh_error *err);
+ * the parent is not the trainer. `tick`: called by that thread five times a second; or NULL.
+ * Errors: MH_ERR_IO, MH_ERR_NOMEM. */
+MH_MUST_CHECK mh_status mh_process_exit_with(int pidfd, int exit_code, void (*tick)(void),
+                                             mh_error *err);
 
 /* Threads of this process now, the calling one too; 0 where /proc does not tell. One system call.
  * Any thread. */

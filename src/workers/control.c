@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #define CONTROL_MAGIC UINT64_C(0x6c74636461656c6d)
-#define CONTROL_VERSION 3u
+#define CONTROL_VERSION 4u
 #define CACHE_LINE 64
 
 /* How long to look before sleeping. A sleep and a wake-up cost tens of microseconds in a virtual
@@ -61,6 +61,8 @@ typedef struct worker_block {
     _Atomic uint64_t position;
     _Atomic uint64_t busy_ns;
     _Atomic uint64_t heartbeat_ns;
+    _Atomic uint32_t excess; /* mh_excess; set after excess_bytes */
+    _Atomic uint64_t excess_bytes;
 } worker_block;
 
 struct mh_control {
@@ -426,6 +428,37 @@ void mh_control_view(const mh_control *control, uint32_t worker, mh_worker_view 
     };
 }
 
+bool mh_control_excess(const mh_control *control, uint32_t worker, mh_excess_view *out)
+{
+    const worker_block *block = block_of(control, worker);
+    uint32_t excess = atomic_load(&block->excess);
+    if (excess == MH_EXCESS_NONE || excess > MH_EXCESS_STAYS)
+        return false;
+    *out = (mh_excess_view){.excess = (mh_excess)excess,
+                            .bytes = atomic_load(&block->excess_bytes),
+                            .results_put = atomic_load(&block->results_put)};
+    return true;
+}
+
+void mh_control_excess_seen(mh_control *control, uint32_t worker)
+{
+    atomic_store(&block_of(control, worker)->excess, MH_EXCESS_NONE);
+}
+
+void mh_control_succeed(mh_control *control, uint32_t worker)
+{
+    worker_block *block = block_of(control, worker);
+    uint64_t put = atomic_load(&block->results_put);
+    /* Its entry is still whole: the consumer has not taken that task's result, and so puts no task
+     * into the same place. */
+    if (atomic_load(&block->tasks_read) > put)
+        atomic_store(&block->tasks_read, put);
+    atomic_store(&block->state, MH_WORKER_STARTING);
+    atomic_store(&block->pid, 0);
+    atomic_store(&block->sleeping, 0);
+    mh_control_excess_seen(control, worker);
+}
+
 /* --- a worker's side --- */
 
 static bool task_there(const worker_block *block)
@@ -553,6 +586,23 @@ void mh_control_result_publish(mh_control *control)
         mh_futex_wake(&header->done_seq);
     }
     at_point(MH_POINT_RESULT_PUBLISHED);
+}
+
+const mh_result *mh_control_result_sent(const mh_control *control, uint64_t number)
+{
+    return result_at(control, block_of(control, control->worker), number);
+}
+
+void mh_control_say_excess(mh_control *control, mh_excess excess, uint64_t bytes)
+{
+    control_header *header = control->header;
+    worker_block *block = block_of(control, control->worker);
+    if (excess == MH_EXCESS_LEAVES)
+        mh_control_set_state(control, MH_WORKER_LEFT);
+    atomic_store(&block->excess_bytes, bytes);
+    atomic_store(&block->excess, (uint32_t)excess);
+    atomic_fetch_add(&header->done_seq, 1);
+    mh_futex_wake(&header->done_seq);
 }
 
 uint64_t mh_control_spill_read(const mh_control *control)

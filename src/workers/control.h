@@ -84,6 +84,7 @@ typedef struct mh_result {
     uint64_t spill_offset;
     uint64_t spill_bytes;
     uint64_t state_offset; /* in the worker's spill memory, of a state beyond MH_STATE_BYTES */
+    uint64_t spill_placed; /* pieces that all processes of this worker placed there until now */
     uint64_t pickled_bytes;
     uint64_t published_ns; /* set by result_publish */
     uint64_t fetch_ns;
@@ -101,6 +102,20 @@ typedef enum mh_worker_state {
     MH_WORKER_SENDING,
     MH_WORKER_LEFT, /* ended in good order */
 } mh_worker_state;
+
+/* What a worker does that has more memory than it may. */
+typedef enum mh_excess {
+    MH_EXCESS_NONE,
+    MH_EXCESS_LEAVES, /* it has left between two batches: another process may take its place */
+    MH_EXCESS_ENDED,  /* it was ended in the middle of a batch, which is to be made again */
+    MH_EXCESS_STAYS,  /* it goes on, since nobody could take its place */
+} mh_excess;
+
+typedef struct mh_excess_view {
+    mh_excess excess;
+    uint64_t bytes;       /* that it had */
+    uint64_t results_put; /* by all processes of this worker */
+} mh_excess_view;
 
 /* What a worker was doing, readable at any time and after its death. */
 typedef struct mh_worker_view {
@@ -172,6 +187,17 @@ void mh_control_stop(mh_control *control);
 
 void mh_control_view(const mh_control *control, uint32_t worker, mh_worker_view *out);
 
+/* Whether the worker has said that it has too much memory. */
+bool mh_control_excess(const mh_control *control, uint32_t worker, mh_excess_view *out);
+
+/* Forgets what the worker said about its memory. */
+void mh_control_excess_seen(mh_control *control, uint32_t worker);
+
+/* Makes the worker's place ready for another process, which goes on where this one stopped: a task
+ * that it took and sent no result of is the next one's first. The old process must have left
+ * (MH_EXCESS_LEAVES) or ended. */
+void mh_control_succeed(mh_control *control, uint32_t worker);
+
 /* --- worker --- */
 
 /* Sleeps until there is a task or the consumer stops, at most timeout_ns; NULL when there is none.
@@ -199,6 +225,13 @@ void mh_control_result_publish(mh_control *control);
 
 /* How many spilled results the consumer has read, in order. */
 uint64_t mh_control_spill_read(const mh_control *control);
+
+/* Result number `number` of this worker, whichever process sent it: one of the last `depth`. */
+const mh_result *mh_control_result_sent(const mh_control *control, uint64_t number);
+
+/* Says that the worker has more memory than it may, and wakes the consumer. After
+ * MH_EXCESS_LEAVES and MH_EXCESS_ENDED the process must not touch the block again. Any thread. */
+void mh_control_say_excess(mh_control *control, mh_excess excess, uint64_t bytes);
 
 /* What the worker is doing now, for mh_control_view. */
 void mh_control_set_state(mh_control *control, mh_worker_state state);

@@ -44,6 +44,30 @@ void mh_spill_close(mh_spill *spill)
     mh_free(spill);
 }
 
+void mh_spill_begin_at(mh_spill *spill, uint64_t placed)
+{
+    spill->placed = spill->read = placed;
+    spill->memory.size_bytes = 0; /* what is not inherited may be a hole by now: ask for it again */
+}
+
+static uint64_t page_rounded(uint64_t bytes)
+{
+    return (bytes + 4095) / 4096 * 4096;
+}
+
+void mh_spill_inherit(mh_spill *spill, uint64_t offset, uint64_t bytes)
+{
+    bytes = page_rounded(bytes);
+    spill->pieces[spill->placed++ % spill->depth] = (piece){offset, bytes};
+    if (offset + bytes > spill->memory.size_bytes)
+        spill->memory.size_bytes = (size_t)(offset + bytes);
+}
+
+uint64_t mh_spill_placed(const mh_spill *spill)
+{
+    return spill->placed;
+}
+
 static void note_read(mh_spill *spill, uint64_t read)
 {
     if (read > spill->read && read <= spill->placed)
@@ -84,7 +108,7 @@ mh_status mh_spill_place(mh_spill *spill, uint64_t bytes, uint64_t read, uint64_
                        spill->depth);
     if (bytes > SIZE_MAX / 4)
         return mh_fail(err, MH_ERR_NOMEM, "a batch of %llu bytes", (unsigned long long)bytes);
-    bytes = (bytes + 4095) / 4096 * 4096;
+    bytes = page_rounded(bytes);
     uint64_t offset = lowest_place(spill, bytes);
     if (offset + bytes > spill->memory.size_bytes)
         MH_TRY(mh_memory_grow(&spill->memory, (size_t)(offset + bytes), err));

@@ -18,6 +18,14 @@ MH_MUST_CHECK mh_status mh_spill_open(mh_spill **out, int fd, size_t map_bytes, 
 
 void mh_spill_close(mh_spill *spill);
 
+/* For a process that takes another's place, before it places anything: `placed` pieces are read,
+ * and then one call for each that is not, in their order. What lies there stays. */
+void mh_spill_begin_at(mh_spill *spill, uint64_t placed);
+void mh_spill_inherit(mh_spill *spill, uint64_t offset, uint64_t bytes);
+
+/* Pieces since the beginning. */
+uint64_t mh_spill_placed(const mh_spill *spill);
+
 /* Room for `bytes`, at *out_offset of the memfd; `read` is how many pieces the consumer has read
  * since the beginning. Errors: MH_ERR_NOMEM with figures. */
 MH_MUST_CHECK mh_status mh_spill_place(mh_spill *spill, uint64_t bytes, uint64_t read,

@@ -68,7 +68,7 @@ static void a_bad_descriptor_has_not_ended(void **state)
     int open = open_descriptors();
     uint64_t live = mh_alloc_live();
     assert_int_equal(mh_process_ended(-1), 0);
-    assert_int_equal(mh_process_exit_with(-1, 5, &err), MH_ERR_IO);
+    assert_int_equal(mh_process_exit_with(-1, 5, NULL, &err), MH_ERR_IO);
     assert_int_equal(err.sys_errno, EBADF);
     assert_int_equal(open_descriptors(), open);
     assert_int_equal(mh_alloc_live(), live);
@@ -84,7 +84,7 @@ static pid_t watching_worker(pid_t trainer, int ready)
     if (mh_process_open(&fd, trainer, NULL) != MH_OK)
         _exit(1);
     int own = fcntl(fd, F_DUPFD, 3); /* the number that the watcher's will have */
-    if (close(own) != 0 || mh_process_exit_with(fd, 42, NULL) != MH_OK || close(fd) != 0)
+    if (close(own) != 0 || mh_process_exit_with(fd, 42, NULL, NULL) != MH_OK || close(fd) != 0)
         _exit(1);
     if (fcntl(own, F_GETFD) != FD_CLOEXEC) /* not for the programs that a worker runs */
         _exit(3);
@@ -124,7 +124,7 @@ static void a_trainer_that_has_already_ended(void **state)
     (void)child_code(trainer);
     pid_t worker = fork_child();
     if (worker == 0) {
-        if (mh_process_exit_with(fd, 43, NULL) != MH_OK)
+        if (mh_process_exit_with(fd, 43, NULL, NULL) != MH_OK)
             _exit(1);
         for (;;)
             pause();
@@ -137,7 +137,7 @@ static void watch_own_process(void *pidfd)
 {
     /* Only failures are wanted here: a started watcher would own memory until it runs. */
     (void)mh_thread_fail_at(1);
-    assert_int_equal(mh_process_exit_with(*(int *)pidfd, 1, NULL), MH_ERR_NOMEM);
+    assert_int_equal(mh_process_exit_with(*(int *)pidfd, 1, NULL, NULL), MH_ERR_NOMEM);
     (void)mh_thread_fail_at(0);
 }
 

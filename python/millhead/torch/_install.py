@@ -19,6 +19,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from millhead import _imports
 from millhead.torch import _native
+from millhead.torch._sizes import WorkerMemory, parse_memory
 from millhead.torch._stats import Stats, advise
 from millhead.torch.loader import (
     DataLoader,
@@ -26,7 +27,6 @@ from millhead.torch.loader import (
     Keeper,
     forget_parents_iterator,
     iterator_for,
-    parse_memory,
     report,
 )
 from millhead.torch.resume import Bookmark
@@ -57,6 +57,7 @@ class Adopted:
     snapshot_rng: bool
     prefetch_epoch: bool
     worker_threads: int | None
+    worker_memory: WorkerMemory
     on_error: str
     dispatch: str
     rng: Sequence[str]

@@ -26,9 +26,10 @@ def in_words(size: int) -> str:
     return f"{value:.1f} GB"
 
 
-def check_descriptors(workers: int) -> None:
-    """Make room for the workers' descriptors, or say how many are missing."""
-    needed = len(os.listdir("/proc/self/fd")) + _PER_WORKER * workers + _BESIDES
+def check_descriptors(workers: int, more: int = 0) -> None:
+    """Make room for the workers' descriptors, ``more`` for each than usual, or say how many are
+    missing."""
+    needed = len(os.listdir("/proc/self/fd")) + (_PER_WORKER + more) * workers + _BESIDES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or needed <= soft:
         return

@@ -56,6 +56,7 @@ class SampleWorker(BatchWorker):
     def run(self) -> None:
         """Take runs until there are no more."""
         failed_start = self.start()
+        ceiling = self.ceiling(failed_start)
         if failed_start is not None:  # others may have taken all there is: the consumer must know
             self.station.part(_general.dumps(self.fatal(failed_start, first=-1)))
         while (run := self.station.claim()) is not None:
@@ -67,6 +68,8 @@ class SampleWorker(BatchWorker):
                     self.send_error(failed_start)
             except Exception:  # noqa: BLE001 - the user's, and the consumer's to see
                 self.report()
+            if ceiling is not None and ceiling.leaves():
+                break
 
     def work_run(self) -> None:
         """Fetch the run, and send its samples."""

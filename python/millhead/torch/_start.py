@@ -16,7 +16,13 @@ from millhead.torch._limits import FORKED_BYTES, SPAWNED_BYTES, missing_memory
 from millhead.torch._native_pools import lent, sizes
 from millhead.torch._parcel import digest_of, surroundings
 from millhead.torch._stats import advise
-from millhead.torch._template import Template, UnpicklableError, UnusableError, reap_retired
+from millhead.torch._template import (
+    Template,
+    TemplateWorker,
+    UnpicklableError,
+    UnusableError,
+    reap_retired,
+)
 from millhead.torch._workers import ChildWorker, Worker, end_all
 from millhead.torch.worker import Job, WorkerPlan, prepare_to_fork, run
 
@@ -72,6 +78,19 @@ def start_workers(
     environment = lent(plans[0].caps.variables) if method == "spawn" else contextlib.nullcontext()
     with environment:
         return method, _one_by_one(context, job, plans, workers)
+
+
+def start_successor(
+    engine: Engine, context: Any, job: Job, plan: WorkerPlan, timeout: float, before: Worker
+) -> Worker:
+    """Start a worker in the place of another, in the way that one was started."""
+    if isinstance(before, TemplateWorker):
+        _tell_start([plan], "template")
+        worker = before.another(plan)
+        if worker is not None:
+            return worker
+    _, (worker,) = start_workers(engine, context, job, [plan], timeout)
+    return worker
 
 
 def _tell_start(plans: list[WorkerPlan], start: str) -> None:

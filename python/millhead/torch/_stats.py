@@ -114,6 +114,7 @@ class Stats:
         self.events_lost = 0
         self.threads_seen = 0
         self.streaming: dict[str, Any] | None = None
+        self.workers_replaced = 0
 
     def refresh(self) -> None:
         """Fetch what live iterators counted since the last time."""
@@ -190,6 +191,7 @@ class Stats:
                 "skipped": self.skipped,
                 "replaced": self.replaced,
             },
+            "workers_replaced": self.workers_replaced,
             "threads_seen": self.threads_seen,
             "streaming": None if self.streaming is None else dict(self.streaming),
             "cpus": cpus(),
@@ -222,7 +224,7 @@ class EpochLine:
         self.samples = stats.samples
         self.paths = dict(stats.paths)
         self.wait_ms = stats.meter.wait_ms()["total"]
-        self.faults = (stats.errors_raised, stats.skipped, stats.replaced)
+        self.faults = self._faults_now()
 
     def end_if_complete(self) -> None:
         """End the epoch if its last batch was handed out."""
@@ -260,10 +262,13 @@ class EpochLine:
             file=sys.stderr,
         )
 
-    def _faults(self) -> str:
+    def _faults_now(self) -> tuple[int, ...]:
         stats = self.stats
-        now = (stats.errors_raised, stats.skipped, stats.replaced)
-        kinds = ("errors raised", "samples skipped", "samples replaced")
-        counts = [after - before for after, before in zip(now, self.faults, strict=True)]
+        return stats.errors_raised, stats.skipped, stats.replaced, stats.workers_replaced
+
+    def _faults(self) -> str:
+        kinds = ("errors raised", "samples skipped", "samples replaced", "workers replaced")
+        pairs = zip(self._faults_now(), self.faults, strict=True)
+        counts = [after - before for after, before in pairs]
         told = [f"{count} {kind}" for count, kind in zip(counts, kinds, strict=True) if count]
         return f"; {', '.join(told)}" if told else ""

@@ -79,6 +79,15 @@ class TemplateWorker(Worker):
         """None while it runs, or when its template cannot tell; negative: the signal."""
         return self._template.exit_status(self._pid)
 
+    def another(self, plan: WorkerPlan) -> Worker | None:
+        """A worker from the same template; None where that starts no more."""
+        if self._template.closed or self._template.ended() is not None:
+            return None
+        try:
+            return self._template.start([plan])[0]
+        except UnusableError:
+            return None
+
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return not self.ended()
@@ -105,6 +114,7 @@ class Template:
         self._lock = threading.Lock()
         self._statuses: dict[int, int | None] = {}  # by pid; None: still running
         self._process: Any = None
+        self.closed = False
         #: What it has from this process, besides its job.
         self.surroundings = surroundings()
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -259,6 +269,7 @@ class Template:
         """Start no more workers. The template ends with the last of those it started."""
         if self._pid != os.getpid() or self._line.fileno() < 0 or self._process is None:
             return
+        self.closed = True
         with contextlib.suppress(OSError):
             self._line.send(pickle.dumps(("end",)))
         if self._process.is_alive() and None in self._statuses.values():
@@ -269,6 +280,7 @@ class Template:
     def kill(self) -> None:
         """End the template now. Workers it has just started end when their channel is stopped."""
         if self._pid == os.getpid() and self._line.fileno() >= 0 and self._process is not None:
+            self.closed = True
             self._process.kill()
             self.reap(1.0, force=True)
 

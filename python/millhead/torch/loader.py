@@ -24,6 +24,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 from millhead.torch import _agree, _native, _torchs
 from millhead.torch._faults import POLICIES, choices_of
 from millhead.torch._rng import NAMES, check_names
+from millhead.torch._sizes import WorkerMemory, parse_memory, parse_worker_memory
 from millhead.torch._stats import Stats, advise
 from millhead.torch.fetch import fetches_together
 from millhead.torch.resume import Bookmark
@@ -38,31 +39,6 @@ T_co = TypeVar("T_co", covariant=True)
 
 #: Older torch's loader has no in_order=: its batches come in order.
 _TAKES_IN_ORDER = "in_order" in inspect.signature(torch.utils.data.DataLoader.__init__).parameters
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-
-
-def parse_memory(memory: int | str | None) -> int | None:
-    """Bytes of ``memory=``: a number, ``"2GB"``, ``"512 MiB"``, or None."""
-    if memory is None:
-        return None
-    value: float
-    if isinstance(memory, str):
-        text = memory.strip()
-        number = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-        unit = text[len(number) :].strip().upper()
-        try:
-            value = float(number) * _UNITS[unit]
-        except (KeyError, ValueError):
-            raise ValueError(f"memory should be bytes or like '2GB', but got {memory!r}") from None
-    elif isinstance(memory, int) and not isinstance(memory, bool):
-        value = memory
-    else:
-        raise TypeError(f"memory should be bytes or like '2GB', but got {memory!r}")
-    if not 1 <= value < 2**63:
-        raise ValueError(f"memory should be at least a byte and finite, but got {memory!r}")
-    return int(value)
 
 
 def _check_count(name: str, value: int | None) -> int | None:
@@ -145,6 +121,7 @@ class Keeper(Protocol):
     snapshot_rng: bool
     prefetch_epoch: bool
     worker_threads: int | None
+    worker_memory: WorkerMemory
     on_error: str
     dispatch: str
     rng: Sequence[str]
@@ -241,6 +218,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             quarter of what is available under the machine's and the container's limits.
         worker_threads: most threads in each thread pool of a worker (torch, OpenMP and BLAS,
             OpenCV, dask, zarr, ...), where you have not set it yourself; None leaves them alone.
+        worker_memory: most memory of a worker's own, as bytes (``4 * 10**9`` or ``"4GB"``), as a
+            fraction of what there is (``0.1``), or ``"auto"`` for an equal share of it; a worker
+            that has more is replaced by a new process, and the batches stay the same. None or 0:
+            any amount.
         accumulate: batches over which you accumulate gradients. Nothing is loaded differently: the
             effective batch size is told with it (:func:`millhead.torch.effective_batch_size`).
 
@@ -279,6 +260,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         snapshot_rng: bool = False,
         prefetch_epoch: bool = False,
         worker_threads: int | None = 1,
+        worker_memory: WorkerMemory = None,
         on_error: str = "raise",
         rng: Sequence[str] = NAMES,
         accumulate: int = 1,
@@ -297,6 +279,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.memory = memory
         check_threads(worker_threads)
         self.worker_threads = worker_threads
+        parse_worker_memory(worker_memory)
+        self.worker_memory = worker_memory
         self._memory_bytes = parse_memory(memory)
         self._stats = Stats()
         self._engine: Engine | None = None

@@ -11,8 +11,8 @@ import signal
 import time
 import weakref
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from torch.utils.data import _utils as torch_utils
 from torch.utils.data.dataloader import (
@@ -28,6 +28,7 @@ from millhead.torch._dask import streaming_of
 from millhead.torch._faults import Tolerance, choices_of
 from millhead.torch._limits import affinity_of_process, check_descriptors
 from millhead.torch._pin import Pinner, Taken
+from millhead.torch._replace import Replacements, limit_of
 from millhead.torch._start import start_workers
 from millhead.torch._stats import SAY_AFTER_S, EpochLine, advise
 from millhead.torch._template import reap_retired
@@ -116,7 +117,7 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         self._position = 0  # of the next task; never reused, so a late result cannot be mistaken
         self._strangers = 0  # batches in a row that looked unlike the schema
         self._failure: str | None = None
-        self._failure_cause: RuntimeError | None = None
+        self._failure_cause: BaseException | None = None
         self._counted = (0, 0, 0, 0)
         self._tasks = [0] * self._num_workers
         self._pending: deque[int] = deque()  # workers, in the order their batches are due
@@ -139,12 +140,19 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         if keeper.on_error != "raise":
             self._tolerance = Tolerance(keeper.on_error, choices_of(loader), self._base_seed)
         self._faults = (0, 0)  # samples skipped and replaced, of those the channel counted
-        check_descriptors(self._num_workers)
+        limit = limit_of(keeper.worker_memory, self._num_workers)
+        #: Puts others in the place of workers with too much memory; None: there is no limit.
+        self._replacements: Replacements | None = None
+        self._later = 0.0  # a new worker has as long as any, from when it was started
+        check_descriptors(self._num_workers, 0 if limit is None else 1)
         check_workers(self._num_workers)
         self._open_channel()
         self._started = time.monotonic()
         self._shutdown = False
         try:
+            if limit is not None:
+                context = loader.multiprocessing_context
+                self._replacements = Replacements(limit, self._num_workers, context)
             if self._engine.schema is not None:
                 self._use_schema(self._engine.schema)
             self._start_workers(loader)
@@ -200,6 +208,8 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             self._restore(plans)
             if self._watch_plan is not None:
                 plans = watched_plans(plans, self._watch_plan)
+            if self._replacements is not None:
+                self._replacements.remember([replace(plan) for plan in plans])
             self._threads_at_start = len(os.listdir("/proc/self/task"))
             self._stats.start, started = start_workers(
                 self._engine, loader.multiprocessing_context, job, plans, self._timeout
@@ -228,8 +238,14 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             f"every other (start: {stats.start}): persistent_workers=True keeps them",
         )
 
+    def _descriptors(self, number: int, trainer: int) -> tuple[Descriptor, ...]:
+        fds = [*self._channel.fds(number), trainer, self._stacks.fileno()]
+        if self._replacements is not None:
+            fds.append(self._replacements.note(number))
+        return tuple(Descriptor(fd) for fd in fds)
+
     def _plan(self, number: int, trainer: int, affinity: frozenset[int] | None) -> WorkerPlan:
-        fds = (*self._channel.fds(number), trainer, self._stacks.fileno())
+        limit = None if self._replacements is None else self._replacements.limit
         return WorkerPlan(
             role=BatchWorker,
             number=number,
@@ -247,7 +263,9 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             affinity=affinity,
             caps=self._caps,
             crash_point=os.environ.get("MILLHEAD_TEST_WORKER_CRASH"),
-            descriptors=tuple(Descriptor(fd) for fd in fds),
+            descriptors=self._descriptors(number, trainer),
+            memory=limit,
+            guarded=limit is not None and not self._iterable,
         )
 
     def _restore(self, plans: list[WorkerPlan]) -> None:
@@ -516,6 +534,8 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
 
     def _take_next(self) -> tuple[int, Taken]:
         """The batch that is due, or where order does not matter the first to come."""
+        if self._replacements is not None:
+            self._replacements.look(self)
         if self._pinner is not None:
             self._stats.meter.begin_wait()
         worker = self._pending[0] if self._in_order else self._any_ready()
@@ -578,11 +598,15 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         return int(min(SLICE_NS, self._timeout * 1e9)) if self._timeout > 0 else SLICE_NS
 
     def _dead(self) -> list[int]:
-        return [number for number, worker in enumerate(self._workers) if worker.ended()]
+        dead = [number for number, worker in enumerate(self._workers) if worker.ended()]
+        # In this order: one that left for its memory has said so before it ended.
+        if self._replacements is not None and self._replacements.look(self):
+            dead = [number for number in dead if self._workers[number].ended()]
+        return dead
 
     def _look_at_clock(self, worker: int, deadline: float) -> None:
         """After a slice without a result: is it too late?"""
-        if time.monotonic() < deadline:
+        if time.monotonic() < max(deadline, self._later):
             return
         worker = self._culprit(worker)
         doing = self._doing(worker)
@@ -648,17 +672,23 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         """Workers ended that should not have: say all that is known, once and for all."""
         refusal = self._workers[dead[0]].refusal()
         if refusal is not None:
-            self._failure = (
+            text = (
                 f"DataLoader worker {dead[0]} could not be forked ({refusal}): use fewer workers, "
                 "or have the limits on processes (ulimit -u, the container's) and memory raised"
             )
         else:
-            self._failure = self._obituary([n for n in dead if self._workers[n].begun()])
+            text = self._obituary([n for n in dead if self._workers[n].begun()])
+        self._give_up(text, self._killed(dead))
+
+    def _give_up(self, text: str, cause: BaseException | None = None) -> NoReturn:
+        """End the workers; this iterator has nothing else to say from now on."""
+        self._failure, self._failure_cause = text, cause
         loader = self._millhead_loader()
         if loader is not None and loader._iterator is self:
             loader._iterator = None  # the next epoch starts afresh
-        self._failure_cause = self._killed(dead)
         self._shutdown_workers()
+        if cause is not None and not isinstance(cause, Exception):
+            raise cause  # Ctrl-C
         raise RuntimeError(self._failure) from self._failure_cause
 
     def _killed(self, dead: list[int]) -> RuntimeError | None:
@@ -717,10 +747,13 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
         try:
             if self._pinner is not None:
                 self._pinner.close()
-            end_all(self._workers, patience)
+            left = [] if self._replacements is None else self._replacements.processes()
+            end_all([*self._workers, *left], patience)
         finally:
             self._channel.close()
             self._stacks.close()
+            if self._replacements is not None:
+                self._replacements.close()
             reap_retired(patience=0.2)  # perhaps these were the last workers of one
             _live.discard(self)
 

@@ -30,7 +30,7 @@ from millhead.torch.fetch import length
 
 VERSION = 1
 #: Odd, so that multiplying by it loses nothing: spreads positions over the seeds.
-_SPREAD = 0x9E3779B97F4A7C15
+SPREAD = 0x9E3779B97F4A7C15
 
 
 def has_hooks(thing: Any) -> bool:
@@ -235,8 +235,8 @@ class Position:
         began = self.again or (self.consumed > worker if self.restores else self.consumed > 0)
         if self.base_seed is None or not began or iterable or restore.generators is not None:
             return None
-        mixed = (self.base_seed + self.epoch * _SPREAD + self.consumed * (_SPREAD >> 7)) % 2**64
-        return (mixed ^ mixed >> 31) * _SPREAD % 2**63
+        mixed = (self.base_seed + self.epoch * SPREAD + self.consumed * (SPREAD >> 7)) % 2**64
+        return (mixed ^ mixed >> 31) * SPREAD % 2**63
 
 
 def _moment_of_end(position: Position, loader: Any) -> Moment:

@@ -365,7 +365,7 @@ class SampleIter(MultiIter):
 
     def _plan(self, number: int, trainer: int, affinity: frozenset[int] | None) -> WorkerPlan:
         plan = super()._plan(number, trainer, affinity)
-        return replace(plan, role=SampleWorker, rng=self._rng, stride=self._ranks)
+        return replace(plan, role=SampleWorker, rng=self._rng, stride=self._ranks, guarded=False)
 
     def _next_progress(self, loader: DataLoader[Any], keeper: Keeper) -> Progress:
         return Progress(loader, keeper)

@@ -30,6 +30,7 @@ from torch.utils.data._utils import worker as torch_worker
 from millhead import _core
 from millhead._fetches import FetchPlan
 from millhead.torch import _general, _native_pools, _threads
+from millhead.torch._ceiling import Ceiling
 from millhead.torch._faults import Tolerance
 from millhead.torch._moment import Moment
 from millhead.torch._workers import Descriptor
@@ -71,7 +72,8 @@ class WorkerPlan:
     affinity: frozenset[int] | None
     caps: _threads.Caps
     crash_point: str | None
-    #: Control block, batches, spill memory, events, the trainer's process, a file for stacks.
+    #: Control block, batches, spill memory, events, the trainer's process, a file for stacks; with a
+    #: limit on its memory also one for notes.
     descriptors: tuple[Descriptor, ...]
     #: Where a resumed epoch begins, for this worker.
     restore: Restore | None = None
@@ -79,6 +81,9 @@ class WorkerPlan:
     start: str = ""
     #: Where the role of a watched worker writes its events.
     watch: FetchPlan | None = None
+    #: Most bytes of its own, and whether it is ended where a batch takes more.
+    memory: int | None = None
+    guarded: bool = False
 
     @property
     def trainer(self) -> Descriptor:
@@ -245,13 +250,17 @@ class BatchWorker:
         if not self.wants_state:
             return
         self.wants_state = False
-        iterator = None if self.stream is None else self.stream.iterator
-        dataset = None if iterator is self.dataset else state_of(self.dataset)
-        hooks = dataset, state_of(iterator)
+        hooks = self.hooks()
         if hooks != (None, None) or self.plan.snapshot_rng:
             generators = Moment.now().encode() if self.plan.snapshot_rng else None
             ended = self.stream is not None and self.stream.ended
             self.station.save_state(pickle.dumps((*hooks, generators, ended), 5))
+
+    def hooks(self) -> tuple[Any, Any]:
+        """The states of the dataset and of its iterator, where they have hooks."""
+        iterator = None if self.stream is None else self.stream.iterator
+        dataset = None if iterator is self.dataset else state_of(self.dataset)
+        return dataset, state_of(iterator)
 
     def fetch_tolerantly(self, tolerance: Tolerance, index: Any) -> Any:
         """The samples that can be had; what happened to the others goes with the result."""
@@ -347,11 +356,18 @@ class BatchWorker:
         more = ", ..." if len(numbers) > 8 else ""
         return f"{self.stage} the samples with indices [{some}{more}]"
 
+    def ceiling(self, failed_start: ExceptionWrapper | None) -> Ceiling | None:
+        """What looks at the memory of this process, where there is a limit."""
+        return None if self.plan.memory is None or failed_start is not None else Ceiling(self)
+
     def run(self) -> None:
         failed_start = self.start()
+        ceiling = self.ceiling(failed_start)
         while (task := self.station.next()) is not None:
             index, new_epoch, self.wants_state = task
             try:
+                if ceiling is not None:
+                    ceiling.begin()
                 if new_epoch:  # torch makes a new fetcher then, whatever came before
                     self.open_dataset()
                 if failed_start is None:
@@ -367,6 +383,8 @@ class BatchWorker:
             except Exception:  # noqa: BLE001 - the user's, and the consumer's to see
                 self.report()
             del task, index
+            if ceiling is not None and ceiling.leaves():
+                break
 
     def end_stream(self) -> None:
         if self.stream is not None:
@@ -417,7 +435,7 @@ def run(plan: WorkerPlan, job: Job) -> None:
     try:
         if plan.crash_point is not None:
             _core.arm_point(plan.crash_point)
-        _core.exit_with(plan.trainer.fd)
+        _core.exit_with(plan.trainer.fd, plan.guarded)
         if plan.affinity is not None:
             os.sched_setaffinity(0, plan.affinity)
         # Torch's, so that a SIGTERM handler of the trainer's does not run in its workers.
