@@ -84,6 +84,10 @@ _SECONDS = _Kind("a number of seconds", lambda value: _is_number(value) and valu
 _TEXT = _Kind("a text", lambda value: isinstance(value, str))
 _OBJECT = _Kind("MODULE:NAME", lambda value: isinstance(value, str) and ":" in value)
 _BYTES = _Kind("bytes or like '2GB'", lambda value: isinstance(value, str) or _whole(1).fits(value))
+_LIMIT = _Kind(
+    "bytes, like '4GB', a fraction or 'auto'",
+    lambda value: isinstance(value, str) or (_is_number(value) and value >= 0),
+)
 _GENERATORS = _Kind(
     "a list of random, numpy, torch",
     lambda value: isinstance(value, list) and set(value) <= {"random", "numpy", "torch"},
@@ -111,6 +115,7 @@ _OURS = {
     "rng": _GENERATORS,
     "memory": _or_null(_BYTES),
     "worker_threads": _or_null(_whole(1)),
+    "worker_memory": _or_null(_LIMIT),
     "snapshot_every_n_steps": _whole(1),
     "snapshot_rng": _FLAG,
     "prefetch_epoch": _FLAG,

@@ -77,13 +77,13 @@ static bool read_anonymous(uint64_t *out, const char *root)
 static uint64_t read_own(uint64_t anonymous, uint64_t most, const char *root)
 {
     size_t length;
-    uint64_t own = anonymous, dirty;
+    uint64_t own = anonymous;
     /* One sum for all mappings is cheaper than each by itself, and never less. */
     char *text = self_text("smaps_rollup", root, &length);
-    bool enough = text && mh_parse_field(text, length, "Private_Dirty", &dirty) && dirty <= most;
+    bool known = text && mh_parse_field(text, length, "Private_Dirty", &own);
     mh_free(text);
-    if (enough)
-        return dirty;
+    if (known && own <= most)
+        return own;
     if ((text = self_text("smaps", root, &length)))
         (void)mh_parse_own(text, length, &own);
     mh_free(text);

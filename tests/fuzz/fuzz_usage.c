@@ -1,6 +1,7 @@
 /* fuzz_usage.c - fuzz target: the parsers of what processes and the machine use
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "sys/own_memory.h"
 #include "sys/usage.h"
 #include "sys/waiting.h"
 
@@ -30,6 +31,16 @@ static void try_process(const char *text, size_t size)
         require(cpu == 1 && delay == 1);
 }
 
+static void try_own_memory(const char *text, size_t size)
+{
+    uint64_t value = 1;
+    if (!mh_parse_own(text, size, &value))
+        require(value == 1);
+    value = 1;
+    if (!mh_parse_anonymous(text, size, &value))
+        require(value == 1);
+}
+
 static void try_machine(const char *text, size_t size)
 {
     static mh_system_usage usage;
@@ -53,6 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *text = (const char *)data;
     try_process(text, size);
+    try_own_memory(text, size);
     try_machine(text, size);
     mh_thread_look look;
     (void)mh_parse_syscall(text, size, &look);

@@ -15,6 +15,8 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 MB = 2**20
+#: Between two looks at its memory a worker may let 50 ms pass: no batch of four is faster than that.
+PAUSE_S = 0.014
 
 
 class Growing:
@@ -34,6 +36,7 @@ class Growing:
 
     def __getitem__(self, index: int) -> Any:
         self.kept.append(np.ones(self.megabytes * MB, dtype=np.uint8))
+        time.sleep(PAUSE_S)
         sample = index, random.random(), np.random.random(2), torch.rand(3)
         return (*sample, "x" * (index % 7) * 1000) if self.text else sample
 
@@ -77,11 +80,10 @@ class Opened(Growing):
 class Balloon:
     """One sample takes far too much: the first so many times that a worker is asked for it."""
 
-    def __init__(self, place: str, times: int, at: int = 21, pause: float = 0.0) -> None:
+    def __init__(self, place: str, times: int, at: int = 21) -> None:
         self.place = place
         self.times = times
         self.at = at
-        self.pause = pause
 
     def __len__(self) -> int:
         return 60
@@ -95,7 +97,6 @@ class Balloon:
                 kept = np.ones(200 * MB, dtype=np.uint8)
                 time.sleep(60)
                 del kept
-        time.sleep(self.pause)
         return sample
 
 
@@ -122,6 +123,7 @@ class Stream(IterableDataset[Any]):
 
     def _sample(self, number: int) -> Any:
         self.kept.append(np.ones(6 * MB, dtype=np.uint8))
+        time.sleep(PAUSE_S)
         return number, random.random(), np.random.random(2), torch.rand(3)
 
     def __iter__(self) -> Iterator[Any]:

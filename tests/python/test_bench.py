@@ -108,6 +108,7 @@ def test_a_file_that_is_no_list_of_configurations_is_refused(
 
 def test_a_configuration_is_kept_as_given(tmp_path: Path) -> None:
     entry = {"name": "a", "batch_size": None, "timeout": 3, "memory": "2GB", "shuffle": False}
+    entry |= {"worker_memory": 0.25, "worker_threads": None}
     configs = _read(tmp_path, json.dumps({"configs": [entry]}), "c.json")
     assert [config.given for config in configs] == [entry]
     assert configs[0].loader == "millhead"

@@ -42,6 +42,7 @@ SHAPE: dict[str, Any] = {
     "slots": {"count": int, "bytes": int, "held": int},
     "slowest": list,
     "errors": {"raised": int, "skipped": int, "replaced": int},
+    "workers_replaced": int,
     "threads_seen": int,
     "streaming": (dict, type(None)),
     "cpus": int,

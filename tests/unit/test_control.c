@@ -708,6 +708,55 @@ static void what_is_no_block_is_not_looked_at(void **state)
     assert_int_equal(mh_alloc_live(), live);
 }
 
+static void another_process_goes_on_where_one_stopped(void **state)
+{
+    (void)state;
+    mh_excess_view excess;
+    mh_worker_view view;
+    mh_control *consumer = open_control(2, 2);
+    mh_control *worker = attach(consumer, 1);
+    for (uint64_t n = 0; n < 2; n++) {
+        task_mark(mh_control_task_begin(consumer, 1), n);
+        mh_control_task_publish(consumer, 1);
+    }
+    assert_non_null(mh_control_task_wait(worker, PATIENCE_NS));
+    mh_control_task_done(worker);
+    assert_false(mh_control_excess(consumer, 1, &excess));
+    mh_control_say_excess(worker, MH_EXCESS_ENDED, 77);
+    mh_control_close(worker);
+    assert_false(mh_control_excess(consumer, 0, &excess));
+    assert_true(mh_control_excess(consumer, 1, &excess));
+    assert_int_equal(excess.excess, MH_EXCESS_ENDED);
+    assert_int_equal(excess.bytes, 77);
+    assert_int_equal(excess.results_put, 0);
+    mh_control_succeed(consumer, 1);
+    assert_false(mh_control_excess(consumer, 1, &excess));
+    mh_control_view(consumer, 1, &view);
+    assert_int_equal(view.state, MH_WORKER_STARTING);
+    assert_int_equal(view.pid, 0);
+    worker = attach(consumer, 1);
+    for (uint64_t n = 0; n < 2; n++) { /* the first one again */
+        const mh_task *task = mh_control_task_wait(worker, PATIENCE_NS);
+        assert_non_null(task);
+        assert_true(task_is(task, n));
+        mh_control_task_done(worker);
+        mh_control_result_begin(worker)->position = n;
+        mh_control_result_publish(worker);
+        assert_int_equal(mh_control_result_sent(worker, n)->position, n);
+    }
+    mh_control_say_excess(worker, MH_EXCESS_LEAVES, 78);
+    mh_control_view(consumer, 1, &view);
+    assert_int_equal(view.state, MH_WORKER_LEFT);
+    mh_control_succeed(consumer, 1);
+    assert_null(mh_control_task_wait(worker, 0)); /* nothing is made twice */
+    mh_control_say_excess(worker, MH_EXCESS_STAYS, 79);
+    assert_true(mh_control_excess(consumer, 1, &excess));
+    mh_control_excess_seen(consumer, 1);
+    assert_false(mh_control_excess(consumer, 1, &excess));
+    mh_control_close(worker);
+    mh_control_close(consumer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -734,6 +783,7 @@ int main(void)
         cmocka_unit_test(the_dead_are_still_to_be_seen),
         cmocka_unit_test(an_onlooker_sees_and_changes_nothing),
         cmocka_unit_test(a_note_is_given_while_its_place_is_its_own),
+        cmocka_unit_test(another_process_goes_on_where_one_stopped),
         cmocka_unit_test(what_is_no_block_is_not_looked_at),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -273,6 +273,30 @@ static void every_allocation_may_fail(void **state)
     mh_memory_close(&memory);
 }
 
+static void another_process_leaves_what_is_unread_alone(void **state)
+{
+    (void)state;
+    pair both = open_pair(MB, 4);
+    uint64_t first = place(&both, PAGE, 0), second = place(&both, 2 * PAGE - 1, 0);
+    uint64_t third = place(&both, PAGE, 0);
+    assert_int_equal(mh_spill_placed(both.spill), 3);
+    mh_spill_close(both.spill);
+    assert_int_equal(mh_spill_open(&both.spill, both.memory.fd, MB, 4, NULL), MH_OK);
+    mh_spill_begin_at(both.spill, 1); /* the first was read */
+    mh_spill_inherit(both.spill, second, 2 * PAGE - 1);
+    mh_spill_inherit(both.spill, third, PAGE);
+    assert_int_equal(mh_spill_placed(both.spill), 3);
+    assert_int_equal(place(&both, PAGE, 1), first);
+    uint64_t fourth = place(&both, PAGE, 1);
+    assert_true(fourth >= third + PAGE);
+    assert_int_equal(place(&both, 2 * PAGE, 2), second); /* read meanwhile */
+    mh_spill_trim(both.spill, 6);
+    assert_int_equal(backed_bytes(&both), 0);
+    assert_int_equal(place(&both, PAGE, 6), 0);
+    assert_true(backed_bytes(&both) >= PAGE);
+    close_pair(&both);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +307,7 @@ int main(void)
         cmocka_unit_test(too_large_a_piece_is_refused),
         cmocka_unit_test(trimming_gives_the_memory_back),
         cmocka_unit_test(unread_pieces_never_overlap),
+        cmocka_unit_test(another_process_leaves_what_is_unread_alone),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

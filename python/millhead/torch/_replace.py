@@ -51,7 +51,7 @@ class Replacements:
         self._context = context
         self._plans: list[WorkerPlan] = []
         #: Where each worker leaves what another goes on from.
-        self._notes = [os.memfd_create(f"millhead-note-{n}") for n in range(workers)]
+        self._notes = [os.memfd_create("millhead-note") for _ in range(workers)]
         #: Processes that have handed over and not ended, and until when they may take.
         self._leaving: list[tuple[Worker, float]] = []
         #: For each worker that was ended: the results it had sent until then.

@@ -56,9 +56,9 @@ class SampleWorker(BatchWorker):
     def run(self) -> None:
         """Take runs until there are no more."""
         failed_start = self.start()
-        ceiling = self.ceiling(failed_start)
         if failed_start is not None:  # others may have taken all there is: the consumer must know
             self.station.part(_general.dumps(self.fatal(failed_start, first=-1)))
+        ceiling = self.ceiling(failed_start)
         while (run := self.station.claim()) is not None:
             self.numbers, self.first, self.total, self.position, self.key = run
             try:
