@@ -154,6 +154,10 @@ class Steps:
 class Fetches:
     #: Of the batch in hand; 0: they were not counted, -1: not all are there.
     samples: int
+    #: Its place.
+    epoch: int
+    nth: int
+    items: int
     def __init__(self, loader: int, epoch: int, worker: int, probing: bool) -> None: ...
     def begin_epoch(self, epoch: int, /) -> None: ...
     def next_epoch(self) -> None: ...

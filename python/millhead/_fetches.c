@@ -245,6 +245,9 @@ static PyMethodDef fetches_methods[] = {
 static PyMemberDef fetches_members[] = {
     {"samples", T_LONGLONG, offsetof(fetches_object, samples), READONLY,
      "Of the batch in hand; 0: they were not counted, -1: not all are there."},
+    {"epoch", T_LONGLONG, offsetof(fetches_object, epoch), 0, "Of the batch in hand."},
+    {"nth", T_LONGLONG, offsetof(fetches_object, nth), 0, "Its number in the epoch."},
+    {"items", T_LONGLONG, offsetof(fetches_object, items), 0, "That a stream gave before it."},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import warnings
@@ -372,6 +373,33 @@ def test_the_line_of_an_epoch_counts_them(
     loader, _, _, _ = _both(Growing())
     replaced = loader.stats()["workers_replaced"]
     assert f"; {replaced} workers replaced" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dispatch", ["batch", "sample"])
+def test_a_watched_worker_goes_on_counting_in_another_process(
+    dispatch: str, tmp_path: Path
+) -> None:
+    loader = DataLoader(
+        Growing(),
+        batch_size=4,
+        num_workers=2,
+        worker_memory=LIMIT,
+        persistent_workers=True,
+        dispatch=dispatch,
+    )
+    watched = millhead.watch(loader, run=tmp_path)
+    for _ in range(2):
+        assert len(list(watched)) == 15
+    assert loader.stats()["workers_replaced"] >= 2
+    del watched, loader
+    events = [json.loads(line) for file in tmp_path.rglob("*.jsonl") for line in file.open()]
+    fetches = [event for event in events if event["event"] == "fetch"]
+    places = [(event["epoch"], event["worker"], event["nth"]) for event in fetches]
+    assert len({event["pid"] for event in fetches}) > 2
+    assert len(set(places)) == len(places)
+    if dispatch == "batch":
+        whole = {(epoch, nth % 2, nth // 2) for epoch in range(2) for nth in range(15)}
+        assert set(places) == whole
 
 
 def test_notes_are_read_as_they_were_written() -> None:

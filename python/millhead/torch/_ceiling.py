@@ -88,12 +88,16 @@ class Ceiling:
         if self._noted:  # that was another batch's
             wipe_note(self._file)
             self._noted = False
-        now = time.monotonic()
-        if self._spent <= (now - self._began) * _SHARE + _BESIDES_S:
+        began = time.thread_time()  # others' turns on a busy CPU are not our cost
+        state, counts = None, self._worker.counts()
+        if self._spent <= (time.monotonic() - self._began) * _SHARE + _BESIDES_S:
             with contextlib.suppress(Exception):  # the user's hooks; nobody has asked for them
-                write_note(self._file, self._state())
+                state = self._state()
+        if state is not None or counts is not None:
+            with contextlib.suppress(Exception):  # what hooks gave cannot be pickled
+                write_note(self._file, (state, counts))
                 self._noted = True
-            self._spent += time.monotonic() - now
+        self._spent += time.thread_time() - began
         self._worker.station.enter()
 
     def leaves(self) -> bool:
@@ -130,7 +134,7 @@ class Ceiling:
         state = self._state()
         if self._worker.stream is not None and not state.hooked:
             return "an iterable dataset without state_dict() and load_state_dict() cannot be moved"
-        write_note(self._file, state)
+        write_note(self._file, (state, self._worker.counts()))
         return None
 
     def _stay(self, used: int, why: str) -> None:

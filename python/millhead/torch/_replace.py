@@ -21,7 +21,7 @@ from millhead.torch._sizes import WorkerMemory, parse_worker_memory
 from millhead.torch._start import start_successor
 from millhead.torch._stats import advise
 from millhead.torch._workers import Worker
-from millhead.torch.resume import SPREAD, Restore
+from millhead.torch.resume import SPREAD
 from millhead.torch.worker import Job, WorkerPlan
 
 if TYPE_CHECKING:
@@ -105,11 +105,9 @@ class Replacements:
         return worker.ended()
 
     def _replace(self, iterator: MultiIter, number: int, sent: int) -> None:
-        note = read_note(self._notes[number])
-        plan = replace(self._plans[number], restore=None, crash_point=None)
-        if isinstance(note, Restore):
-            plan.restore = note
-        else:  # not again what its first samples were given
+        restore, counts = read_note(self._notes[number]) or (None, None)
+        plan = replace(self._plans[number], restore=restore, counts=counts, crash_point=None)
+        if restore is None:  # not again what its first samples were given
             plan.base_seed = (plan.base_seed + (sent + 1) * SPREAD) % 2**63
         wipe_note(self._notes[number])
         iterator._channel.succeed(number)

@@ -11,7 +11,7 @@ from torch._utils import ExceptionWrapper
 from millhead._fetches import Fetches, FetchPlan, WorkerInit
 from millhead.torch._run import SampleWorker
 from millhead.torch.fetch import length
-from millhead.torch.worker import BatchWorker, Job, WorkerPlan
+from millhead.torch.worker import BatchWorker, Counts, Job, WorkerPlan
 
 InitFn = Callable[[int], None] | None
 
@@ -40,7 +40,17 @@ class WatchedWorker(BatchWorker):
         failed = super().start()
         assert self.plan.watch is not None
         self.fetches = self.plan.watch.open(self.plan.number)
+        if self.plan.counts is not None:
+            times = self.fetches.times
+            times.epoch, times.nth, times.items = self.plan.counts
         return failed
+
+    def counts(self) -> Counts | None:
+        """Where its events are."""
+        if self.fetches is None:
+            return None
+        times = self.fetches.times
+        return times.epoch, times.nth, times.items
 
     def open_dataset(self) -> None:
         """Also count the epoch."""

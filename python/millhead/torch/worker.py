@@ -51,6 +51,10 @@ class Job:
     worker_init_fn: Callable[[int], None] | None
 
 
+#: What a watched worker has counted: epochs, batches of this one, items of its stream.
+Counts = tuple[int, int, int]
+
+
 @dataclass
 class WorkerPlan:
     """All else that a worker is given when it starts."""
@@ -84,6 +88,8 @@ class WorkerPlan:
     #: Most bytes of its own, and whether it is ended where a batch takes more.
     memory: int | None = None
     guarded: bool = False
+    #: Of a worker in another's place: what that one had counted.
+    counts: Counts | None = None
 
     @property
     def trainer(self) -> Descriptor:
@@ -261,6 +267,10 @@ class BatchWorker:
         iterator = None if self.stream is None else self.stream.iterator
         dataset = None if iterator is self.dataset else state_of(self.dataset)
         return dataset, state_of(iterator)
+
+    def counts(self) -> Counts | None:
+        """What another process in this one's place has to know to go on counting."""
+        return None
 
     def fetch_tolerantly(self, tolerance: Tolerance, index: Any) -> Any:
         """The samples that can be had; what happened to the others goes with the result."""
