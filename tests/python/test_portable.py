@@ -135,6 +135,7 @@ print(json.dumps(report))
 _PORTABLE = {f"millhead{name}" for name in ("", "._imports", "._mounts", "._place", ".torch")} | {
     f"millhead.torch.{name}"
     for name in (
+        "_agree",
         "_batch_size",
         "_cluster",
         "_device",
@@ -146,8 +147,12 @@ _PORTABLE = {f"millhead{name}" for name in ("", "._imports", "._mounts", "._plac
         "_native",
         "_order",
         "_plain",
+        "_position",
+        "_restore",
         "_rng",
+        "_seal",
         "_shared_epoch",
+        "_sizes",
         "_stats",
         "_torchs",
         "_world",

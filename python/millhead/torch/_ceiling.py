@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from millhead.torch._moment import Moment
-from millhead.torch.resume import Restore
+from millhead.torch._restore import Restore
 
 if TYPE_CHECKING:
     from millhead.torch.worker import BatchWorker

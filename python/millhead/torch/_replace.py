@@ -17,11 +17,11 @@ from millhead import Advice, _core
 from millhead.torch._ceiling import END_AT, LEAVE_AT, read_note, wipe_note
 from millhead.torch._crowding import local_ranks
 from millhead.torch._limits import in_words
+from millhead.torch._position import SPREAD
 from millhead.torch._sizes import WorkerMemory, parse_worker_memory
 from millhead.torch._start import start_successor
 from millhead.torch._stats import advise
 from millhead.torch._workers import Worker
-from millhead.torch.resume import SPREAD
 from millhead.torch.worker import Job, WorkerPlan
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from torch.utils.data.dataloader import (
 from millhead import _core
 from millhead.torch._faults import Tolerance, choices_of
 from millhead.torch._moment import Moment
+from millhead.torch._restore import Restore, has_hooks
 from millhead.torch._stats import EpochLine, advise
 from millhead.torch.fetch import (
     Stream,
@@ -34,7 +35,7 @@ from millhead.torch.fetch import (
     rows_of,
     within,
 )
-from millhead.torch.resume import Progress, Restore, has_hooks
+from millhead.torch.resume import Progress
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader

@@ -33,9 +33,9 @@ from millhead.torch import _general, _native_pools, _threads
 from millhead.torch._ceiling import Ceiling
 from millhead.torch._faults import Tolerance
 from millhead.torch._moment import Moment
+from millhead.torch._restore import Restore, state_of
 from millhead.torch._workers import Descriptor
 from millhead.torch.fetch import Stream, as_list, fetches_together, length, rows_of, within
-from millhead.torch.resume import Restore, state_of
 
 #: Signals on which a worker's Python stack goes to its stderr, and to the file it was given.
 SHOW_STACK = signal.SIGRTMIN + 9
