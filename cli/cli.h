@@ -12,6 +12,7 @@ enum {
     MH_CLI_OK = 0,
     MH_CLI_FAILED = 1, /* the data or the run */
     MH_CLI_USAGE = 2,  /* the command line or the configuration */
+    MH_CLI_INTERRUPTED = 130,
 };
 
 /* Writes one line "millhead: WHAT (WHERE): TO DO" to standard error, control characters replaced,

@@ -5,6 +5,7 @@
 #include "progress.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -54,11 +55,34 @@ static int parse(export_request *request, int argc, char **argv)
     return MH_CLI_OK;
 }
 
+/* Set by Ctrl-C, or by whoever ends the command: half a file should not stay. */
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+static void heed_signals(void)
+{
+    struct sigaction heed = {.sa_handler = on_signal}, was;
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t at = 0; at < sizeof numbers / sizeof *numbers; at++)
+        if (sigaction(numbers[at], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
+            (void)sigaction(numbers[at], &heed, NULL);
+}
+
+static int show_bytes(void *progress, uint64_t bytes, uint64_t all)
+{
+    return mh_progress_bytes(progress, bytes, all) || interrupted;
+}
+
 static mh_status export_trace(const char *path, const char *out, uint64_t *events, mh_error *err)
 {
     mh_progress progress;
     mh_progress_begin(&progress, "exporting", path);
-    mh_status status = mh_export_trace(path, out, events, mh_progress_bytes, &progress, err);
+    mh_status status = mh_export_trace(path, out, events, show_bytes, &progress, err);
     mh_progress_end(&progress);
     return status;
 }
@@ -68,7 +92,7 @@ static mh_status export_csv(const char *path, const char *out, mh_error *err)
     mh_run *run = NULL;
     mh_progress progress;
     mh_progress_begin(&progress, "reading", path);
-    mh_status status = mh_run_read(&run, path, mh_progress_bytes, &progress, err);
+    mh_status status = mh_run_read(&run, path, show_bytes, &progress, err);
     mh_progress_end(&progress);
     if (status == MH_OK)
         status = mh_export_csv(run, out, err);
@@ -110,12 +134,16 @@ int mh_cmd_export(int argc, char **argv)
         print_help();
         return MH_CLI_OK;
     }
+    heed_signals();
     if (request.trace)
         status = export_trace(request.run, request.trace, &events, &err);
     if (status == MH_OK && request.trace && !request.json)
         (void)printf("%s: %" PRIu64 " events\n", request.trace, events);
     if (status == MH_OK && request.csv)
         status = export_csv(request.run, request.csv, &err);
+    if (interrupted && status != MH_OK)
+        return mh_cli_fail(MH_CLI_INTERRUPTED, "export", "run it again",
+                           "interrupted, and nothing left half written");
     if (status != MH_OK)
         return mh_cli_fail(MH_CLI_FAILED, "export", mh_cli_run_remedy(status), "%s", err.message);
     if (request.json)

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -93,6 +94,22 @@ def test_an_export_says_how_far_it_is(long_run: Path) -> None:
     assert "\rexporting " in written
     assert " s left\033[K" in written
     assert written.rindex(CLEARED) < written.index("/dev/null: ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_export_leaves_no_half_file(
+    long_run: Path, tmp_path: Path, number: int
+) -> None:
+    out = tmp_path / "trace.json"
+    command = [COMMAND, "export", long_run, "--trace", out]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
+        while not (out.exists() and out.stat().st_size):
+            assert child.poll() is None
+        child.send_signal(number)
+        _, said = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert said == ("millhead: interrupted, and nothing left half written (export): run it again\n")
+    assert not out.exists()
 
 
 TARGET = """\
