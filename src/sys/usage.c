@@ -299,7 +299,7 @@ bool mh_usage_locked(int pid, const char *root)
     if (text)
         (void)mh_parse_syscall(text, length, &look);
     mh_free(text);
-    return look.shared_lock;
+    return mh_look_is_locked(&look, pid, root);
 }
 
 mh_status mh_usage_process(mh_process_usage *out, int pid, bool pss, const char *root,

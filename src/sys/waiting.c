@@ -12,6 +12,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <stdio.h>
@@ -60,13 +61,17 @@ static mh_waiting kind_of_call(uint64_t number)
 
 #define CALL_ARGUMENTS 6
 
+/* A std::future of libstdc++ waits within its process and does not tell the kernel so. This value
+ * of its word has no lock: one of glibc that has waiters names its owner beside them. */
+#define VALUE_OF_FUTURE FUTEX_WAITERS
+
 /* A lock between threads of one process is private to it. A queue or a pool within a process uses
  * those; multiprocessing's locks and those of files are for others to hold. */
 static bool is_shared_lock(uint64_t number, const uint64_t *arguments, size_t count)
 {
     if (number == SYS_futex)
         return count >= CALL_ARGUMENTS && !(arguments[1] & FUTEX_PRIVATE_FLAG) &&
-               (uint32_t)arguments[5] != MH_FUTEX_OURS;
+               (uint32_t)arguments[2] != VALUE_OF_FUTURE && (uint32_t)arguments[5] != MH_FUTEX_OURS;
     if (number == SYS_fcntl)
         return count >= 2 && (arguments[1] == F_SETLKW || arguments[1] == F_OFD_SETLKW);
     return number == SYS_flock;
@@ -97,6 +102,7 @@ int mh_parse_syscall(const char *text, size_t length, mh_thread_look *out)
         count++;
     look.waiting = kind_of_call(number);
     look.shared_lock = is_shared_lock(number, arguments, count);
+    look.futex_value = number == SYS_futex ? (uint32_t)arguments[2] : 0;
 #ifdef SYS_poll
     look.arguments = number == SYS_poll && count >= 2;
     look.poll_address = look.arguments ? arguments[0] : 0;
@@ -150,6 +156,17 @@ static bool polls_pipe(const mh_thread_look *look, int pid)
     return length > 5 && memcmp(target, "pipe:", 5) == 0;
 }
 
+/* Who joins a thread sleeps on a word that holds its number, until the kernel clears it. */
+bool mh_look_is_locked(const mh_thread_look *look, int pid, const char *root)
+{
+    char path[MH_PARSE_PATH_BYTES];
+    if (!look->shared_lock || !look->futex_value)
+        return look->shared_lock;
+    int length =
+        snprintf(path, sizeof path, "%s/proc/%d/task/%" PRIu32, root, pid, look->futex_value);
+    return length < 0 || length >= (int)sizeof path || access(path, F_OK) != 0;
+}
+
 /* What it sleeps in: the call where we may see it, else the place in the kernel. */
 static void look_asleep(mh_thread_look *look, int pid, int thread, const char *root)
 {
@@ -157,11 +174,12 @@ static void look_asleep(mh_thread_look *look, int pid, int thread, const char *r
     char *text = thread_text(pid, thread, "syscall", root, &length);
     bool seen = text && mh_parse_syscall(text, length, look);
     mh_free(text);
+    look->shared_lock = seen && mh_look_is_locked(look, pid, root);
     if (seen && look->waiting != MH_WAITING_OTHER) {
         look->poll_pipe = look->arguments && look->poll_fds == 1 && polls_pipe(look, pid);
         return;
     }
-    bool shared_lock = seen && look->shared_lock;
+    bool shared_lock = look->shared_lock;
     text = thread_text(pid, thread, "wchan", root, &length);
     if (text)
         (void)mh_parse_wchan(text, length, look);

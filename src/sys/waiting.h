@@ -28,6 +28,7 @@ typedef struct mh_thread_look {
     bool poll_pipe;        /* it is one, a pipe: as multiprocessing's queues wait */
     bool arguments;        /* whether they were seen */
     bool shared_lock;      /* a lock that processes share, of memory or of a file, none of ours */
+    uint32_t futex_value;  /* what the word of a lock held when it went to sleep */
 } mh_thread_look;
 
 /* Looks at thread `thread` of process `pid`. A few small reads, no stop: the process does not
@@ -40,6 +41,10 @@ int mh_thread_named(int pid, const char *name, const char *root);
 /* proc/PID/task/TID/syscall as a pure function over bytes: "running", or a number and its
  * arguments. 1 when it made sense, else 0 with *out untouched. */
 int mh_parse_syscall(const char *text, size_t length, mh_thread_look *out);
+
+/* Whether a look that was parsed tells of a lock that processes share: not where it is a thread of
+ * its own that process `pid` waits for the end of. */
+bool mh_look_is_locked(const mh_thread_look *look, int pid, const char *root);
 
 /* proc/PID/task/TID/wchan: where in the kernel it sleeps. It tells local sockets from others, and
  * has to do where we may not see the call. */

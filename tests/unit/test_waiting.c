@@ -57,6 +57,8 @@ static void locks_between_processes_are_told(void **state)
         {SYS_futex, "0x7f 0x0 0x2 0x0 0x0 0x0 0x7f 0x7f", true},
         {SYS_futex, "0x7f 0x189 0x0 0x0 0x0 0xffffffff 0x7f 0x7f", false},
         {SYS_futex, "0x7f 0x0 0x2 0x7f 0x0 0x6d68 0x7f 0x7f", false},
+        {SYS_futex, "0x7f 0x0 0x80000000 0x0 0x0 0x0 0x7f 0x7f", false}, /* a std::future */
+        {SYS_futex, "0x7f 0x0 0x80000007 0x0 0x0 0x0 0x7f 0x7f", true},  /* a robust mutex */
         {SYS_futex, "0x7f 0x0", false},
         {SYS_flock, "0x3 0x2 0x0 0x0 0x0 0x0 0x7f 0x7f", true},
         {SYS_fcntl, "0x3 0x7 0x7f 0x0 0x0 0x0 0x7f 0x7f", true},
@@ -166,6 +168,20 @@ static void waits_for_a_lock(void)
         (void)sem_wait(&between_processes);
 }
 
+static void *rests(void *unused)
+{
+    (void)unused;
+    sleeps();
+    return NULL;
+}
+
+static void waits_for_a_thread(void)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, rests, NULL) == 0)
+        (void)pthread_join(thread, NULL);
+}
+
 static void waits_for_an_order(void)
 {
     static _Atomic uint32_t word;
@@ -211,6 +227,9 @@ static void real_threads_are_seen(void **state)
                      MH_WAITING_LOCAL);
     assert_true(look_at_child(waits_for_a_lock, MH_WAITING_FUTEX).shared_lock);
     look = look_at_child(waits_for_an_order, MH_WAITING_FUTEX);
+    assert_int_equal(look.waiting, MH_WAITING_FUTEX);
+    assert_false(look.shared_lock);
+    look = look_at_child(waits_for_a_thread, MH_WAITING_FUTEX);
     assert_int_equal(look.waiting, MH_WAITING_FUTEX);
     assert_false(look.shared_lock);
     for (int end = 0; end < 2; end++) {
