@@ -15,6 +15,8 @@
 #define LOOK_NS UINT64_C(500000000)
 /* So many rounds of looks before what workers were found waiting for counts. */
 #define LOCK_LOOKS 3
+/* A process that worked between two looks in less than one of so many cases is idle. */
+#define WORKED_OF 10
 /* Work this long has looks enough of its own. */
 #define ENOUGH_NS UINT64_C(3000000000)
 
@@ -168,6 +170,23 @@ static void process_memory(mh_usage_look *looks, size_t count, bool pss_read)
     }
 }
 
+/* What looks at one process found of its waiting for a lock, summed. Not of a process that is idle:
+ * those of a pool wait for the lock of its queue until there is something to do, and use no CPU;
+ * a worker uses some whenever it has had the lock. */
+static double process_locked(const mh_usage_look *looks, size_t count, uint64_t steady)
+{
+    double locked = 0;
+    size_t between = 0, worked = 0;
+    for (size_t at = 0; at < count; at++) {
+        if (looks[at].t < steady || looks[at].is_main)
+            continue;
+        locked += (double)looks[at].locked;
+        between += at > 0;
+        worked += at > 0 && looks[at].cpu > looks[at - 1].cpu;
+    }
+    return WORKED_OF * worked >= between ? locked : 0;
+}
+
 static void processes_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *out)
 {
     uint64_t begin = UINT64_MAX, end = 0;
@@ -183,7 +202,6 @@ static void processes_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *ou
         end = look->t > end ? look->t : end;
         *(look->is_main ? &main_looks : &worker_looks) += 1;
         *(look->is_main ? &main_disk : &worker_disk) += look->disk;
-        locked += look->is_main ? 0 : (double)look->locked;
     }
     if (end <= begin)
         return;
@@ -191,8 +209,6 @@ static void processes_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *ou
         out->wall_ns = end - begin;
     out->main_disk = main_looks ? (double)main_disk / (double)main_looks : 0;
     out->workers_disk = worker_looks ? (double)worker_disk / (double)worker_looks : 0;
-    if (main_looks >= LOCK_LOOKS) /* processes that are no workers are looked at as well */
-        out->workers_locked = locked / (double)main_looks;
     qsort(usages->looks, usages->look_count, sizeof *usages->looks, by_pid_then_time);
     for (size_t at = 0, next; at < usages->look_count; at = next) {
         for (next = at + 1; next < usages->look_count; next++)
@@ -200,7 +216,10 @@ static void processes_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *ou
                 break;
         process_facts(usages->looks + at, next - at, begin, out, (double)(end - begin));
         process_memory(usages->looks + at, next - at, pss_read);
+        locked += process_locked(usages->looks + at, next - at, begin);
     }
+    if (main_looks >= LOCK_LOOKS) /* not by looks at workers: others are looked at as well */
+        out->workers_locked = locked / (double)main_looks;
 }
 
 /* --- memory: the sum over all processes, look by look --- */

@@ -271,19 +271,22 @@ static void test_a_timer_alone_gives_batches(void **state)
     "{\"event\":\"system\",\"t\":" S(t) ",\"cpus\":8,\"busy\":" S(busy) ",\"iowait\":" S(          \
         t) ",\"disk_busy\":0,\"disk_read\":" S(t) ",\"net_read\":0,\"available\":5000}\n"
 
-#define LOCKED(pid, role, t, lock)                                                                 \
-    "{\"event\":\"usage\",\"t\":" S(t) ",\"pid\":" #pid ",\"role\":\"" role "\",\"lock\":" #lock   \
-                                       "}\n"
+#define LOCKED(pid, role, t, cpu, lock)                                                            \
+    "{\"event\":\"usage\",\"t\":" S(t) ",\"pid\":" #pid ",\"role\":\"" role "\",\"cpu\":" #cpu     \
+                                       ",\"lock\":" #lock "}\n"
+/* A pool's process that has nothing to do. */
+#define IDLE(t) LOCKED(9, "worker", t, 70, 1)
 
 /* Workers that wait for a lock at a time; of processes that do not, the template of workers say. */
 static void test_locks_are_counted(void **state)
 {
     static const char begin[] = "{\"event\":\"wait\",\"t\":1" S(0) ",\"ns\":0}\n";
-    static const char rounds[] = LOCKED(1, "main", 11, 1) LOCKED(2, "worker", 11, 0.5)
-        LOCKED(3, "worker", 11, 1) LOCKED(4, "worker", 11, 0) LOCKED(1, "main", 12, 0)
-            LOCKED(2, "worker", 12, 1) LOCKED(3, "worker", 12, 0.5) LOCKED(4, "worker", 12, 7);
-    static const char third[] =
-        LOCKED(1, "main", 13, 0) LOCKED(2, "worker", 13, 1) LOCKED(3, "worker", 13, 0.5);
+    static const char rounds[] = LOCKED(1, "main", 11, 1, 1) LOCKED(2, "worker", 11, 1, 0.5)
+        LOCKED(3, "worker", 11, 1, 1) LOCKED(4, "worker", 11, 1, 0) IDLE(11)
+            LOCKED(1, "main", 12, 2, 0) LOCKED(2, "worker", 12, 2, 1)
+                LOCKED(3, "worker", 12, 2, 0.5) LOCKED(4, "worker", 12, 2, 7) IDLE(12);
+    static const char third[] = LOCKED(1, "main", 13, 2, 0) LOCKED(2, "worker", 13, 3, 1)
+        LOCKED(5, "worker", 13, 1, 0.5) IDLE(13); /* 5: a worker of the next epoch */
     char text[4000];
     (void)snprintf(text, sizeof text, "%s%s", begin, rounds);
     mh_run *run = read_text(*state, "few", text);
