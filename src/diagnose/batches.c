@@ -105,9 +105,10 @@ static int setup_event(mh_batches *batches, const mh_log_event *event)
         seen->first_setup_ns = mh_log_or(event->ns, 0);
     seen->setup_ns += mh_log_or(event->ns, 0);
     seen->setup_order_ns += mh_log_or(event->order, 0);
-    uint64_t t = mh_log_or(event->t, 0);
-    if (seen->ended_t && t > seen->ended_t)
-        seen->between_ns += t - seen->ended_t;
+    seen->setup_t = mh_log_or(event->t, 0);
+    seen->setup_epoch = mh_log_or(event->epoch, 0);
+    if (seen->ended_t && seen->setup_t > seen->ended_t)
+        seen->between_ns += seen->setup_t - seen->ended_t;
     seen->ended_t = 0;
     return 1;
 }
@@ -115,9 +116,16 @@ static int setup_event(mh_batches *batches, const mh_log_event *event)
 static int epoch_event(mh_batches *batches, const mh_log_event *event)
 {
     mh_loader_seen *seen = loader_of(batches, (uint32_t)mh_log_or(event->loader, 0));
-    if (seen)
-        seen->ended_t = mh_log_or(event->t, 0) + mh_log_or(event->ns, 0);
-    return seen != NULL;
+    if (!seen)
+        return 0;
+    uint64_t ended = mh_log_or(event->t, 0) + mh_log_or(event->ns, 0);
+    uint64_t epoch = mh_log_or(event->epoch, 0);
+    /* an iterator that is left early ends when it is replaced: the next one is made by then */
+    if (epoch >= seen->setup_epoch)
+        seen->ended_t = ended;
+    else if (epoch + 1 == seen->setup_epoch && seen->setup_t > ended)
+        seen->between_ns += seen->setup_t - ended;
+    return 1;
 }
 
 static mh_record_key wait_key(const mh_log_event *event)

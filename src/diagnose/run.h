@@ -94,10 +94,11 @@ typedef struct mh_loader_seen {
     int by_sample;
     char start[16], kind[16];
     uint64_t setup_ns, first_setup_ns, setup_order_ns;
-    uint64_t between_ns, ended_t; /* ended_t: of the epoch before */
-    uint64_t total_ns;            /* waits and steps */
-    uint64_t batch_bytes;         /* of the largest that was told */
-    uint64_t batch_texts;         /* the same */
+    uint64_t between_ns, ended_t;  /* ended_t: of the epoch before */
+    uint64_t setup_t, setup_epoch; /* of the last iterator that was made */
+    uint64_t total_ns;             /* waits and steps */
+    uint64_t batch_bytes;          /* of the largest that was told */
+    uint64_t batch_texts;          /* the same */
     int set_up, waited;
 } mh_loader_seen;
 

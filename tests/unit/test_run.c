@@ -346,6 +346,23 @@ static void test_set_up_and_what_is_between(void **state)
     mh_run_close(run);
 }
 
+/* it = iter(loader), with the one before left early: that is gone only when the new one is there.
+ */
+static void test_an_iterator_that_is_replaced_ends_late(void **state)
+{
+    mh_run *run =
+        read_text(*state, "log",
+                  "{\"event\":\"loader\",\"t\":1,\"loader\":0,\"kind\":\"torch\",\"workers\":2}\n"
+                  "{\"event\":\"setup\",\"t\":100,\"ns\":50,\"loader\":0,\"epoch\":0}\n"
+                  "{\"event\":\"wait\",\"t\":150,\"ns\":10,\"loader\":0,\"epoch\":0,\"batch\":0}\n"
+                  "{\"event\":\"setup\",\"t\":1000,\"ns\":50,\"loader\":0,\"epoch\":1}\n"
+                  "{\"event\":\"epoch\",\"t\":100,\"ns\":880,\"loader\":0,\"epoch\":0}\n"
+                  "{\"event\":\"setup\",\"t\":2000,\"ns\":50,\"loader\":0,\"epoch\":2}\n"
+                  "{\"event\":\"epoch\",\"t\":1000,\"ns\":970,\"loader\":0,\"epoch\":1}\n");
+    assert_int_equal(mh_run_facts(run)->between_ns, 20 + 30);
+    mh_run_close(run);
+}
+
 static void test_usage(void **state)
 {
     mh_run *run = read_text(
@@ -706,6 +723,7 @@ int main(void)
         WITH_TREE(test_a_timer_alone_gives_batches),
         WITH_TREE(test_locks_are_counted),
         WITH_TREE(test_set_up_and_what_is_between),
+        WITH_TREE(test_an_iterator_that_is_replaced_ends_late),
         WITH_TREE(test_a_loader_made_anew_is_told),
         WITH_TREE(test_usage),
         WITH_TREE(test_looks_after_the_end_do_not_count),
