@@ -15,8 +15,9 @@
 #define MH_SATURATED 0.85    /* of the CPUs busy: the rest is lost to switching and imbalance */
 #define MH_CROWDED 1.5       /* runnable threads per CPU from which on they hinder each other */
 
-/* Workers that wait for a lock, on average: with this many it is held nearly all the time. And of
- * those that are blocked: of two that do nothing else one holds it and one waits, the half. */
+/* Workers that wait for a lock, on average, and their share of those that fetch. Of two that do
+ * nothing else one holds it and one waits, the half; with a quarter it is held nearly all the time,
+ * 0.9 of it where arrivals are random. */
 #define MH_LOCK_QUEUE 0.5
 #define MH_LOCK_SHARE 0.25
 

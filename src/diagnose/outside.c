@@ -90,8 +90,9 @@ static void judge_blocked(const mh_facts *facts, mh_verdict *out, double waited)
         return;
     }
     out->cause = MH_CAUSE_LATENCY;
+    double fetching = (usage->workers_run + usage->workers_blocked) * facts->workers;
     if (facts->workers > 1 && usage->workers_locked >= MH_LOCK_QUEUE &&
-        usage->workers_locked >= MH_LOCK_SHARE * usage->workers_blocked * facts->workers) {
+        usage->workers_locked >= MH_LOCK_SHARE * fetching) {
         out->fix_settings.cost = 0.5;
         out->predicted_gain = mh_gain(1, 1 - waited / 2);
         mh_evidence(out,

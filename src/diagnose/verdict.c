@@ -270,9 +270,11 @@ static mh_status begin(mh_inquiry *inquiry, mh_error *err)
 int mh_lock_holds_up(const mh_inquiry *inquiry)
 {
     double locked = inquiry->facts->usage.workers_locked;
+    const mh_costs *costs = &inquiry->sums.costs;
     if (inquiry->facts->workers < 2 || inquiry->steady_ns <= 0 || locked < MH_LOCK_QUEUE)
         return 0;
-    return locked >= MH_LOCK_SHARE * inquiry->sums.costs.fetch_blocked / inquiry->steady_ns;
+    double fetching = (costs->fetch_cpu + costs->fetch_blocked) / inquiry->steady_ns;
+    return locked >= MH_LOCK_SHARE * fetching;
 }
 
 static int few_slow_samples(const mh_inquiry *inquiry)

@@ -60,6 +60,24 @@ static void a_lock_that_few_wait_for_is_no_limit(void **state)
     free(planted_batches(&facts));
 }
 
+/* Eight workers compute, and one of them at times waits for another: twice as many compute more. */
+static void a_lock_beside_much_work_is_no_limit(void **state)
+{
+    (void)state;
+    uint64_t seed = 7;
+    mh_facts facts = planted_run(200, 8, 32, 2 * MS);
+    plant_costs(&facts, &seed, 60e6, 5e6, 0.2e6);
+    (void)planted_waits(&facts);
+    facts.usage.wall_ns = 2000 * MS;
+    facts.usage.workers_locked = 0.6; /* all that is blocked */
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_CPU);
+    assert_true(verdict.fix_settings.workers > 8);
+    facts.usage.workers_locked = 2.2;
+    assert_int_equal(judged(&facts).fix_settings.workers, -1);
+    free(planted_batches(&facts));
+}
+
 /* Who gets the lock keeps it for a batch: then one sample of each batch waits for all others. */
 static void a_lock_makes_no_slow_samples(void **state)
 {
@@ -177,6 +195,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_workers_do_not_help_with_a_lock),
         cmocka_unit_test(a_lock_that_few_wait_for_is_no_limit),
+        cmocka_unit_test(a_lock_beside_much_work_is_no_limit),
         cmocka_unit_test(a_lock_makes_no_slow_samples),
         cmocka_unit_test(one_slow_worker_is_to_be_made_like_the_others),
         cmocka_unit_test(a_first_epoch_that_fills_a_cache_is_no_tail),
