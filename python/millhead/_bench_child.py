@@ -143,6 +143,8 @@ class Times:
     batches: list[int] = dataclasses.field(default_factory=list)
     #: The time was over before the epochs were.
     cut: bool = False
+    #: When the last step was done; what workers of a run that was cut still do is no part of it.
+    ended: float = 0.0
 
 
 def drive(
@@ -179,7 +181,9 @@ def drive(
             times.steps += asked - got
             if asked >= ends and sum(times.batches) >= (least_batches or 0):
                 times.cut = True
+                times.ended = asked
                 return times
+    times.ended = clock()
     return times
 
 
@@ -226,7 +230,7 @@ def measure(job: Job) -> dict[str, Any]:
     made = time.perf_counter() - began
     watched = millhead.watch(loader, run=job.run)
     times = drive(watched, job.epochs, step, job.limit_s, job.least_batches)
-    total = time.perf_counter() - began
+    total = times.ended - began
     watched.close()
     samples = _samples(config, dataset, times)
     del loader, watched

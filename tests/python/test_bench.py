@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -623,3 +624,33 @@ def test_a_run_may_end_by_time_but_not_before_some_batches() -> None:
     assert (times.batches, times.cut) == ([5], True)
     times = _bench_child.drive(watched, 2, lambda _batch: None)
     assert (times.batches, times.cut) == ([20, 20], False)
+
+
+def test_what_ends_after_a_cut_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    class Batches:
+        """Workers that take a while to end."""
+
+        def __iter__(self) -> Batches:
+            return self
+
+        def __next__(self) -> int:
+            now[0] += 1.0
+            return 1
+
+        def __del__(self) -> None:
+            now[0] += 100.0
+
+    class Loader:
+        """As a watched one."""
+
+        def __iter__(self) -> Batches:
+            return Batches()
+
+        def training(self) -> contextlib.AbstractContextManager[None]:
+            return contextlib.nullcontext()
+
+    monkeypatch.setattr(_bench_child.time, "perf_counter", lambda: now[0])
+    times = _bench_child.drive(Loader(), 1, lambda _batch: None, limit_s=3.0, least_batches=2)
+    assert (times.batches, times.ended, now[0]) == ([3], 3.0, 103.0)
