@@ -154,11 +154,12 @@ def drive(
     limit_s: float | None = None,
     least_batches: int | None = None,
 ) -> Times:
-    """Train for some epochs, or some time, on a watched loader and note where the time goes."""
+    """Train for some epochs, or some time from the first batch on, on a watched loader and note
+    where the time goes."""
     times = Times()
     clock = time.perf_counter
     stepped: float | None = None
-    ends = clock() + limit_s if limit_s is not None else float("inf")
+    ends = float("inf")
     for epoch in range(epochs):
         began = clock()
         iterator = iter(loader)
@@ -171,6 +172,8 @@ def drive(
             if times.batches[-1] > 0:
                 times.waits.append(got - asked)
             else:
+                if not times.first and limit_s is not None:
+                    ends = got + limit_s
                 times.first.append(got - asked)
                 if stepped is not None:
                     times.gaps.append(got - stepped)

@@ -20,8 +20,8 @@ LOOK = 12
 #: What a trial should take, without start-up, and its least batches for each worker: with fewer, how
 #: the last ones fall would be measured.
 TRIAL_S, ROUNDS = 2.0, 6
-#: What a trial takes at most, with start-up, once it has its least batches: it is so long where workers
-#: are much slower than was predicted.
+#: What a trial takes at most from its first batch on, once it has its least batches: it is so long where
+#: workers are much slower than was predicted.
 LONGEST_S = 5.0
 #: The most batches of a trial, for loops of microseconds; and the most epochs, for small datasets.
 MOST_BATCHES, MOST_EPOCHS = 3000, 50

@@ -626,7 +626,9 @@ def test_a_run_may_end_by_time_but_not_before_some_batches() -> None:
     assert (times.batches, times.cut) == ([20, 20], False)
 
 
-def test_what_ends_after_a_cut_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_the_start_nor_the_end_of_workers_is_part_of_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = [0.0]
 
     class Batches:
@@ -646,6 +648,7 @@ def test_what_ends_after_a_cut_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch)
         """As a watched one."""
 
         def __iter__(self) -> Batches:
+            now[0] += 1000.0  # its workers start
             return Batches()
 
         def training(self) -> contextlib.AbstractContextManager[None]:
@@ -653,4 +656,4 @@ def test_what_ends_after_a_cut_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(_bench_child.time, "perf_counter", lambda: now[0])
     times = _bench_child.drive(Loader(), 1, lambda _batch: None, limit_s=3.0, least_batches=2)
-    assert (times.batches, times.ended, now[0]) == ([3], 3.0, 103.0)
+    assert (times.batches, times.ended, now[0]) == ([4], 1004.0, 1104.0)
