@@ -844,9 +844,9 @@ static PyMethodDef channel_methods[] = {
      "(bytes copied, bytes pickled, batches copied out, events lost)."},
     {"faults", channel_faults, METH_NOARGS,
      "(skipped, replaced, the first in words): samples that could not be loaded."},
-    {"excess", mh_channel_excess, METH_NOARGS,
-     "(worker, 'leaves', 'ended' or 'stays', bytes, results it has sent) of one that has too much "
-     "memory, or None."},
+    {"excess", mh_channel_excess, METH_VARARGS,
+     "excess(first=0): (worker, 'leaves', 'ended' or 'stays', bytes, results it has sent) of one, "
+     "from the first on, that has too much memory, or None."},
     {"excess_seen", mh_channel_excess_seen, METH_O, "Forget what a worker said about its memory."},
     {"succeed", mh_channel_succeed, METH_O,
      "Make the place of a worker that left or ended ready for another process."},

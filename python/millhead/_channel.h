@@ -108,7 +108,7 @@ void mh_posts_end(channel_object *self);
 
 /* --- _excess.c: methods for workers with too much memory --- */
 
-PyObject *mh_channel_excess(PyObject *object, PyObject *unused);
+PyObject *mh_channel_excess(PyObject *object, PyObject *arguments);
 PyObject *mh_channel_excess_seen(PyObject *object, PyObject *worker);
 PyObject *mh_channel_succeed(PyObject *object, PyObject *worker);
 

@@ -87,13 +87,15 @@ void mh_station_inherit(station_object *self, uint32_t worker)
 
 /* --- the consumer's end --- */
 
-PyObject *mh_channel_excess(PyObject *object, PyObject *unused)
+PyObject *mh_channel_excess(PyObject *object, PyObject *arguments)
 {
-    (void)unused;
     static const char *const words[] = {"", "leaves", "ended", "stays"};
     channel_object *self = (channel_object *)object;
     mh_excess_view view;
-    for (uint32_t w = 0; self->control && w < self->worker_count; w++)
+    unsigned first = 0;
+    if (!PyArg_ParseTuple(arguments, "|I:excess", &first))
+        return NULL;
+    for (uint32_t w = first; self->control && w < self->worker_count; w++)
         if (mh_control_excess(self->control, w, &view))
             return Py_BuildValue("(IsKK)", w, words[view.excess], (unsigned long long)view.bytes,
                                  (unsigned long long)view.results_put);

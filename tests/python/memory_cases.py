@@ -100,6 +100,25 @@ class Balloon:
         return sample
 
 
+class TwoBalloons:
+    """The first samples of batches 0 and 1, of four each, take far too much the first time."""
+
+    def __init__(self, place: str) -> None:
+        self.place = Path(place)
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> int:
+        asked = self.place / str(index)
+        if index in (0, 4) and not asked.exists():
+            asked.touch()
+            kept = np.ones(200 * MB, dtype=np.uint8)
+            time.sleep(60)
+            del kept
+        return index
+
+
 class Dying(Growing):
     """Kills its worker in the middle of a batch."""
 

@@ -23,6 +23,7 @@ from memory_cases import (
     Opened,
     OwnCount,
     Stream,
+    TwoBalloons,
 )
 from millhead.torch import DataLoader
 from millhead.torch._ceiling import read_note, wipe_note, write_note
@@ -308,6 +309,28 @@ def test_a_batch_that_takes_too_much_twice_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="ended twice"):
         next(iterator)
     assert len(os.listdir(tmp_path)) == 2
+
+
+def test_a_process_that_takes_long_to_end_hides_no_other_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = DataLoader(
+        TwoBalloons(str(tmp_path)), batch_size=4, num_workers=2, worker_memory=LIMIT
+    )
+    iterator: Any = iter(loader)
+    slow, quick = iterator._workers
+    is_over = replacing.Replacements._is_over
+    while not (slow.ended() and quick.ended()):
+        time.sleep(0.02)
+
+    def later(self: Any, worker: Any) -> bool:
+        return is_over(self, worker) and (worker is not slow or iterator._workers[1] is not quick)
+
+    monkeypatch.setattr(replacing.Replacements, "_is_over", later)
+    with pytest.warns(millhead.Advice, match="took its place"):
+        batches = list(iterator)
+    assert torch.cat(batches).tolist() == list(range(24))
+    assert loader.stats()["workers_replaced"] == 2
 
 
 def test_batches_too_short_to_note_how_they_begin_are_made_again_all_the_same(

@@ -69,15 +69,16 @@ class Replacements:
         """Replace workers that have too much memory. Whether there were any."""
         if self._leaving:
             self._reap()
-        replaced = False
-        while (found := iterator._channel.excess()) is not None:
+        replaced, first = False, 0
+        while (found := iterator._channel.excess(first)) is not None:
             number, excess, used, sent = found
+            first = number + 1
             if excess == "stays":
                 iterator._channel.excess_seen(number)
                 self._say_that_it_stays(number, used)
                 continue
             if excess == "ended" and not self._is_over(iterator._workers[number]):
-                break
+                continue  # others may be, and would be taken for crashed
             if excess == "ended" and self._ended.get(number) == sent:
                 iterator._give_up(self._why_twice(iterator, number, used))
             if excess == "ended":
