@@ -28,6 +28,7 @@ from memory_cases import (
 from millhead.torch import DataLoader
 from millhead.torch._ceiling import read_note, wipe_note, write_note
 from millhead.torch._sizes import parse_worker_memory
+from millhead.torch._template import Template
 from test_pinning import Accelerator, accelerator, needs_no_accelerator  # noqa: F401
 
 Torchs = torch.utils.data.DataLoader
@@ -140,6 +141,26 @@ def test_workers_that_no_template_serves_are_replaced_too() -> None:
     assert batches == torchs
     assert loader.stats()["start"] == "spawn"
     assert loader.stats()["workers_replaced"] >= 1
+
+
+def test_a_template_that_ends_while_it_starts_a_worker_is_replaced_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask_for, asked = Template._ask_for, []
+
+    def ask(self: Template, plan: Any) -> None:
+        asked.append(self)
+        if len(asked) == 3:  # after the two workers that began
+            raise BrokenPipeError("gone")
+        ask_for(self, plan)
+
+    monkeypatch.setattr(Template, "_ask_for", ask)
+    loader, batches, _, torchs = _both(
+        Growing(), multiprocessing_context="forkserver", worker_memory="120MB"
+    )
+    assert batches == torchs
+    assert loader.stats()["workers_replaced"] >= 2
+    assert len(set(asked)) == 2
 
 
 def test_batches_that_fit_no_slot_are_not_overwritten_by_another_process() -> None:

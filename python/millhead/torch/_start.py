@@ -108,6 +108,8 @@ def _from_template(
     engine: Engine, job: Job, plans: list[WorkerPlan], timeout: float
 ) -> list[Worker]:
     reap_retired()
+    if engine.template is not None and engine.template.closed:  # it could not start a successor
+        engine.template = None
     template = engine.template
     if template is not None:
         how = template.ended()
