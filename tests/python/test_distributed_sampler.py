@@ -649,3 +649,39 @@ def test_torchdatas_loader_resumes_it(workers: int, batch_size: int | None) -> N
     second = loader()
     second.load_state_dict(state)
     assert [batch.tolist() for (batch,) in second] == whole[3:]
+
+
+# --- ranks that disagree ---
+
+
+class Unhashable(torch.utils.data.DistributedSampler[int]):
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class ByName(torch.utils.data.DistributedSampler[int]):
+    """Has none of torch's attributes."""
+
+    def __init__(self, _: Any) -> None:
+        self.seed = "today"  # type: ignore[assignment]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(4))
+
+    def __len__(self) -> int:
+        return 4
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("kind", [Unhashable, ByName])
+def test_samplers_of_the_users_own_need_not_be_comparable(
+    kind: Any, grouped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = dist.HashStore()
+    monkeypatch.setattr(dist, "is_initialized", lambda: grouped)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: store)
+    sampler = ByName(range(8)) if kind is ByName else Unhashable(range(8), 2, 0)
+    for _ in range(2):
+        assert len(list(DataLoader(range(8), sampler=sampler))) == 4

@@ -23,8 +23,8 @@ from torch.utils.data.distributed import DistributedSampler
 
 from millhead.torch._stats import advise
 
-#: Samplers that were asked about.
-_asked: weakref.WeakSet[Any] = weakref.WeakSet()
+#: Samplers that were asked about, by id(): a class of the user's need not be hashable.
+_asked: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 #: How often the same lines of the program have asked.
 _times: Counter[str] = Counter()
 #: What follows where ranks differ in it.
@@ -44,16 +44,9 @@ def of_loader(loader: Any) -> None:
 
 def of_sampler(sampler: DistributedSampler[Any]) -> None:
     """Compare what this rank's sampler says with what the first rank's did: a line where they differ."""
-    if sampler in _asked or not _shared_by_all(sampler):
+    if _asked.get(id(sampler)) is sampler or not (mine := _what_it_says(sampler)):
         return
-    _asked.add(sampler)
-    mine = {
-        "rank": dist.get_rank(),
-        "length": len(sampler.dataset),  # type: ignore[arg-type]
-        "shuffle": bool(sampler.shuffle),
-        "seed": int(sampler.seed) if sampler.shuffle else None,
-        "drop_last": bool(sampler.drop_last),
-    }
+    _asked[id(sampler)] = sampler
     first = _first_ones(mine)
     for name, follows in ((name, _FOLLOWS.get(name)) for name in mine if name != "rank"):
         if first[name] != mine[name]:
@@ -66,12 +59,22 @@ def of_sampler(sampler: DistributedSampler[Any]) -> None:
             )
 
 
-def _shared_by_all(sampler: DistributedSampler[Any]) -> bool:
-    """Whether every process of the group has its own share: not where some hold one replica together."""
+def _what_it_says(sampler: DistributedSampler[Any]) -> dict[str, Any] | None:
+    """To be compared, where every process of the group has its own share: not where some hold one
+    replica together."""
     if not (dist.is_available() and dist.is_initialized()):
-        return False
-    world = dist.get_world_size()
-    return world > 1 and (sampler.num_replicas, sampler.rank) == (world, dist.get_rank())
+        return None
+    world, rank = dist.get_world_size(), dist.get_rank()
+    with contextlib.suppress(Exception):  # a class of the user's may lack what torch's has
+        if world > 1 and (sampler.num_replicas, sampler.rank) == (world, rank):
+            return {
+                "rank": rank,
+                "length": len(sampler.dataset),  # type: ignore[arg-type]
+                "shuffle": bool(sampler.shuffle),
+                "seed": int(sampler.seed) if sampler.shuffle else None,
+                "drop_last": bool(sampler.drop_last),
+            }
+    return None
 
 
 def _first_ones(mine: dict[str, Any]) -> dict[str, Any]:
