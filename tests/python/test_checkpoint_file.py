@@ -19,6 +19,7 @@ import numpy as np
 import procs
 import pytest
 import torch
+import torch.distributed as dist
 from millhead.torch import Checkpoint, DataLoader
 from millhead.torch._plain import dumps, loads
 from parity_cases import Items
@@ -245,9 +246,9 @@ def test_generators_go_on_where_they_were_only_if_asked_for(tmp_path: Path) -> N
     assert _draws() != drawn
 
 
-@pytest.mark.parametrize("damage", ["", "AAAA"])
+@pytest.mark.parametrize("damage", ["", "AAAA", 5])
 def test_generators_that_are_damaged_are_told_and_nothing_is_set(
-    tmp_path: Path, damage: str
+    tmp_path: Path, damage: Any
 ) -> None:
     checkpoint = Checkpoint(tmp_path / "progress.json", generators=True)
     checkpoint.save(BEGINNING)
@@ -262,7 +263,13 @@ def test_generators_that_are_damaged_are_told_and_nothing_is_set(
 
 
 @pytest.mark.parametrize(
-    ("saved", "said"), [("[null]", "none were saved"), ("[null, null]", "those of 2 ranks, not 1")]
+    ("saved", "said"),
+    [
+        ('"generators": [null]', "none were saved"),
+        ('"generators": [{"global": ""}, null]', "those of 2 ranks, not 1"),
+        ('"generators": [null, null]', "none were saved"),
+        ('"of an older version": 0', "none were saved"),
+    ],
 )
 def test_generators_that_are_not_there_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: str, said: str
@@ -270,9 +277,44 @@ def test_generators_that_are_not_there_are_told(
     monkeypatch.setattr("millhead.torch._stats._advised", set())
     path = tmp_path / "progress.json"
     Checkpoint(path).save(BEGINNING)
-    path.write_text(path.read_text().replace('"generators": [null]', f'"generators": {saved}'))
+    path.write_text(path.read_text().replace('"generators": [null]', saved))
     with pytest.warns(millhead.Advice, match=f"generators stay as they are: .*{said}"):
         Checkpoint(path, generators=True).load()
+
+
+def test_generators_of_more_devices_than_there_are_go_to_those_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: list(torch.eye(3).byte()))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", given.extend)
+    checkpoint = Checkpoint(tmp_path / "progress.json", generators=True)
+    checkpoint.save(BEGINNING)
+    checkpoint.load()
+    assert [state.tolist() for state in given] == [[1, 0, 0], [0, 1, 0]]
+
+
+def test_a_rank_whose_loader_refuses_its_state_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "progress.json"
+    Checkpoint(path, _loader(0), generators=True).save(BEGINNING)
+    met: list[Any] = []
+
+    def everyones(mine: Any) -> list[Any]:
+        met.append(mine)
+        return [mine, mine]
+
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    monkeypatch.setattr("millhead.torch._first.everyones", everyones)
+    with pytest.warns(millhead.Advice, match="those of 1 ranks, not 2"):
+        Checkpoint(path, _loader(0), generators=True).load()
+    assert len(met) == 1  # to read the file: nobody meets after something that can fail
 
 
 @pytest.mark.limit(300)

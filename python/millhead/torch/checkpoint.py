@@ -127,7 +127,7 @@ class Checkpoint:
 
     def _put_back(self, states: list[Any]) -> None:
         """Each rank's own state; that of rank 0 where there were more or fewer ranks."""
-        ranks = len(_from_all(None))
+        ranks = _ranks()
         if len(states) == ranks:
             state = states[_rank()]
         elif isinstance(getattr(self.loader, "dataset", None), IterableDataset):
@@ -142,20 +142,20 @@ class Checkpoint:
 
     def _put_generators_back(self, states: list[Any]) -> None:
         """Each rank's own. With more or fewer ranks there are none to go on with."""
-        ranks = len(_from_all(None))
+        ranks = _ranks()
         state = states[_rank()] if len(states) == ranks else None
         if state is None:
             of_others = f"they are those of {len(states)} ranks, not {ranks}"
             advise(
                 "no generators",
                 "random generators stay as they are: "
-                f"{'none were saved' if len(states) == ranks else of_others} ({self.path}): seed them, "
+                f"{of_others if any(states) else 'none were saved'} ({self.path}): seed them, "
                 "if the run shall be reproducible",
             )
             return
         try:
             _set_generators(state)
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise millhead.Error(
                 f"millhead: the random generators saved for rank {_rank()} are damaged: {error} "
                 f"({self.path}): load it with generators=False to go on without"
@@ -171,13 +171,17 @@ def _generators_now() -> dict[str, Any]:
 
 def _set_generators(state: dict[str, Any]) -> None:
     moment = Moment.decode(state["global"])
-    if state["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    if state["cuda"] and torch.cuda.is_available():  # there may be fewer devices than there were
+        torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])
     moment.put_back()
 
 
 def _rank() -> int:
     return 0 if _first.is_alone("Checkpoint") else dist.get_rank()
+
+
+def _ranks() -> int:
+    return 1 if _first.is_alone("Checkpoint") else dist.get_world_size()
 
 
 def _from_all(mine: Any) -> list[Any]:
