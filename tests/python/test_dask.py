@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import procs
 import pytest
 from millhead import _core
+from millhead.torch import _dask
 
 pytestmark = pytest.mark.limit(200)
 
@@ -266,3 +268,20 @@ def test_a_rank_that_ends_in_the_block_leaves_nothing(way: str, rank: str, tmp_p
     assert done.returncode != 0
     assert not done.left  # type: ignore[attr-defined]
     assert ("ValueError: this rank has enough" in done.stderr) == (way == "raise")
+
+
+def test_letting_go_of_a_schedulers_socket_touches_no_other(tmp_path: Path) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    ours, theirs = socket.socketpair()
+    before = set(os.listdir("/proc/self/fd"))
+    socket.setdefaulttimeout(5.0)  # what Python gives to every socket object it makes
+    try:
+        with open(tmp_path / "file", "w"):
+            _dask._stop_listening(f"tcp://127.0.0.1:{listener.getsockname()[1]}")
+        assert os.get_blocking(ours.fileno())
+        assert os.readlink(f"/proc/self/fd/{listener.fileno()}") == os.devnull
+        assert set(os.listdir("/proc/self/fd")) == before
+    finally:
+        socket.setdefaulttimeout(None)
+        for each in (listener, ours, theirs):
+            each.close()

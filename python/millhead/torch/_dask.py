@@ -11,7 +11,6 @@ import contextlib
 import importlib
 import os
 import pickle
-import socket
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -227,12 +226,26 @@ def _renew_pools(dask: Any) -> None:
 def _stop_listening(address: str) -> None:
     """Let go of the scheduler's own socket, which came by the fork: when the trainer closes its cluster
     clients of it would still be let in, and wait for ever for an answer."""
-    port = address.rpartition(":")[2]
+    listening = _listening(address.rpartition(":")[2])
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # no socket, or the listing itself
-            with socket.socket(fileno=os.dup(int(name))) as found:
-                listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-                is_it = listens and str(found.getsockname()[1]) == port
-            if is_it:  # its number stays taken: an object of the trainer's still has it
+        with contextlib.suppress(OSError):  # the listing itself is gone
+            if os.readlink(f"/proc/self/fd/{name}") in listening:
+                # its number stays taken: an object of the trainer's still has it
                 with open(os.devnull, "rb") as nothing:
                     os.dup2(nothing.fileno(), int(name), inheritable=False)
+
+
+def _listening(port: str) -> set[str]:
+    """What descriptors are called that listen at a port. They are shared with the trainer, as all
+    others are: Python's socket objects would change how those behave there."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        with (
+            contextlib.suppress(OSError),
+            open(f"/proc/self/net/{table}", encoding="ascii") as file,
+        ):
+            for words in map(str.split, file):
+                _, local, _, state, *_, inode = words[:10]
+                if state == "0A" and port.isdigit() and local.endswith(f":{int(port):04X}"):
+                    found.add(f"socket:[{inode}]")
+    return found
