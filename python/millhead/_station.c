@@ -62,6 +62,7 @@ static void station_dealloc(PyObject *object)
 {
     station_object *self = (station_object *)object;
     PyTypeObject *type = Py_TYPE(object);
+    mh_guard_leave(); /* sys.exit() in a batch: the process goes on for a while */
     mh_spill_close(self->spill);
     mh_memory_close(&self->pool);
     mh_memory_close(&self->metrics);

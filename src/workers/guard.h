@@ -20,7 +20,8 @@ void mh_guard_arm(mh_control *control, uint64_t most);
 /* A batch is in hand. Nothing without mh_guard_arm. */
 void mh_guard_enter(void);
 
-/* Its result is about to be published. Does not return where the process is being ended. */
+/* Its result is about to be published, or never will be. Does not return where the process is being
+ * ended. */
 void mh_guard_leave(void);
 
 /* A look at the memory, now and then, by a thread of its own. */

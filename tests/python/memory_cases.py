@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,6 +128,17 @@ class Dying(Growing):
         if index == 9:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__getitem__(index)
+
+
+class Quitting(Growing):
+    """Ends its worker in the middle of a batch, with far too much memory and a thread that lasts."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 9:
+            self.kept.append(np.ones(300 * MB, dtype=np.uint8))
+            threading.Thread(target=time.sleep, args=(2.0,)).start()
+            sys.exit(3)
+        return index
 
 
 class Stream(IterableDataset[Any]):

@@ -22,6 +22,7 @@ from memory_cases import (
     HookedStream,
     Opened,
     OwnCount,
+    Quitting,
     Stream,
     TwoBalloons,
 )
@@ -377,6 +378,13 @@ def test_another_death_of_a_worker_is_reported_as_ever(dispatch: str) -> None:
         Dying(megabytes=0), batch_size=4, num_workers=2, worker_memory=LIMIT, dispatch=dispatch
     )
     with pytest.raises(RuntimeError, match=r"exited unexpectedly: killed by SIGKILL.*index 9 "):
+        list(loader)
+    assert loader.stats()["workers_replaced"] == 0
+
+
+def test_a_worker_that_quits_in_a_batch_is_not_looked_at_while_it_ends() -> None:
+    loader = DataLoader(Quitting(), batch_size=4, num_workers=2, worker_memory="200MB")
+    with pytest.raises(RuntimeError, match=r"exited unexpectedly: exited with status 3 "):
         list(loader)
     assert loader.stats()["workers_replaced"] == 0
 
