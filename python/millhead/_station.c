@@ -368,8 +368,8 @@ void mh_station_publish(station_object *self, mh_result *result, mh_result_kind 
         self->events,
         kind == MH_RESULT_SLOT || kind == MH_RESULT_WHOLE ? MH_EVENT_COLLATE : MH_EVENT_SEND,
         result->position, (uint32_t)result->pickled_bytes, began_ns, result->collate_ns);
+    mh_guard_leave(); /* first: in a ring of one the entry is also that of the last result */
     result->spill_placed = mh_spill_placed(self->spill);
-    mh_guard_leave();
     tell_threads(self);
     mh_control_result_publish(self->control);
     if (kind == MH_RESULT_SLOT || kind == MH_RESULT_WHOLE)
