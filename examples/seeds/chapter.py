@@ -6,6 +6,7 @@ language model is a few thousand numbers and its text is made up.
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -108,4 +109,5 @@ def _rank(rank: int, main: Callable[[int], None], meeting: str) -> None:
     try:
         main(rank)
     finally:
+        gc.collect()  # models in cycles keep the group's threads, at which torch aborts at its exit
         dist.destroy_process_group()

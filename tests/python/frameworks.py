@@ -100,6 +100,7 @@ def in_this_process(framework: Framework, sizes: Sizes, seed: int) -> dict[str, 
                 differences.append(f"{scene.__name__} by {way}: {place}")
     millhead.torch.uninstall()
     if torch.distributed.is_initialized():  # else torch now and then aborts the process at its end
+        gc.collect()  # models in cycles would keep the group's threads
         torch.distributed.destroy_process_group()
     return {
         "iterators": "+".join(sorted(kinds)) or "none",

@@ -8,6 +8,7 @@ a loop is a collective operation, as in training: ranks that do not step togethe
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -288,6 +289,7 @@ def main() -> None:
         if dist.get_rank() == 0:
             report = directory / f"{name}.{dist.get_world_size()}.json"
             report.write_text(json.dumps(everyone))
+    gc.collect()  # models in cycles keep the group's threads, at which torch aborts at its exit
     dist.destroy_process_group()
 
 

@@ -8,6 +8,7 @@ phase. Rank 0 writes DIRECTORY/report.json: by case, what each rank measured and
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -79,6 +80,7 @@ def main() -> None:
         report[name] = everyone
     if dist.get_rank() == 0:
         (directory / "report.json").write_text(json.dumps(report))
+    gc.collect()  # models in cycles keep the group's threads, at which torch aborts at its exit
     dist.destroy_process_group()
 
 
