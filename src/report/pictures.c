@@ -50,8 +50,10 @@ static void seconds_text(char *text, size_t room, double seconds)
         (void)snprintf(text, room, "%.3g µs", seconds * 1e6);
 }
 
-#define ISOLATE "\u2068" /* what follows is written in its own direction */
-#define ISOLATE_END "\u2069"
+/* U+2068 and U+2069: what is between them is written in its own direction. As numbers, since an
+ * editor would heed the characters. */
+static const char isolate[] = {'\xe2', '\x81', '\xa8', '\0'};
+static const char isolate_end[] = {'\xe2', '\x81', '\xa9', '\0'};
 #define NAME_ROOM (MH_CHAPTER_NAME + 16) /* of a name with both and an ellipsis */
 
 /* As much of a name as has the width of `most` letters, an ellipsis in place of the rest. */
@@ -69,9 +71,9 @@ static const char *name_cut(char *text, const char *name, size_t most)
             keep = next;
     }
     bool whole = wide <= most;
-    (void)snprintf(text, NAME_ROOM, "%s%.*s%s%s", from_right ? ISOLATE : "",
+    (void)snprintf(text, NAME_ROOM, "%s%.*s%s%s", from_right ? isolate : "",
                    (int)(whole ? strlen(name) : keep), name, whole ? "" : "…",
-                   from_right ? ISOLATE_END : "");
+                   from_right ? isolate_end : "");
     return text;
 }
 
