@@ -196,6 +196,8 @@ FOREIGN = {
     "other json": b'{"epoch": 3}',
     "newer": b'{"millhead": "checkpoint", "version": 2, "state": {}, "loaders": []}',
     "partial": b'{"millhead": "checkpoint", "version": 1, "state": {}}',
+    "no generators": b'{"millhead": "checkpoint", "version": 1, "state": {}, "loaders": [], '
+    b'"generators": null}',
     "unknown kind": b'{"millhead": "checkpoint", "version": 1, "state": {"a": {"$": "b"}}}',
     "deep": b"[" * 100_000,
     "directory": None,
@@ -266,7 +268,7 @@ def test_generators_that_are_damaged_are_told_and_nothing_is_set(
     ("saved", "said"),
     [
         ('"generators": [null]', "none were saved"),
-        ('"generators": [{"global": ""}, null]', "those of 2 ranks, not 1"),
+        ('"generators": [{"global": ""}, null]', "of a world of 2, not 1"),
         ('"generators": [null, null]', "none were saved"),
         ('"of an older version": 0', "none were saved"),
     ],
@@ -312,7 +314,7 @@ def test_a_rank_whose_loader_refuses_its_state_leaves_nobody_waiting(
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
     monkeypatch.setattr(dist, "get_rank", lambda: 0)
     monkeypatch.setattr("millhead.torch._first.everyones", everyones)
-    with pytest.warns(millhead.Advice, match="those of 1 ranks, not 2"):
+    with pytest.warns(millhead.Advice, match="of a world of 1, not 2"):
         Checkpoint(path, _loader(0), generators=True).load()
     assert len(met) == 1  # to read the file: nobody meets after something that can fail
 

@@ -106,7 +106,7 @@ class Checkpoint:
         if self.loader is not None:
             self._put_back(found["loaders"])
         if self.generators:
-            self._put_generators_back(found.get("generators", []))
+            self._put_generators_back(found["generators"])
         return {**_BEGINNING, **found["state"]}
 
     def _read(self) -> dict[str, Any] | None:
@@ -120,8 +120,9 @@ class Checkpoint:
             raise ValueError("something else wrote it")
         if found.get("version") != _VERSION:
             raise ValueError(f"it has version {found.get('version')!r}, not {_VERSION}")
-        parts = (type(found.get("state")), type(found.get("loaders")))
-        if parts != (dict, list):
+        found.setdefault("generators", [])  # what older ones have not
+        parts = [type(found.get(key)) for key in ("state", "loaders", "generators")]
+        if parts != [dict, list, list]:
             raise ValueError("parts of it are missing")
         return found
 
@@ -145,7 +146,7 @@ class Checkpoint:
         ranks = _ranks()
         state = states[_rank()] if len(states) == ranks else None
         if state is None:
-            of_others = f"they are those of {len(states)} ranks, not {ranks}"
+            of_others = f"those saved are of a world of {len(states)}, not {ranks}"
             advise(
                 "no generators",
                 "random generators stay as they are: "
