@@ -99,7 +99,8 @@ typedef struct mh_loader_seen {
     uint64_t total_ns;             /* waits and steps */
     uint64_t batch_bytes;          /* of the largest that was told */
     uint64_t batch_texts;          /* the same */
-    int set_up, waited;
+    uint64_t waited;               /* batches */
+    int set_up;
 } mh_loader_seen;
 
 /* What a loader's workers did, all of it. */

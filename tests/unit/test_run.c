@@ -326,6 +326,11 @@ static void test_a_loader_made_anew_is_told(void **state)
     run = read_text(*state, "twice", ONCE(0, 2, 100) ONCE(0, 2, 200) ONCE(1, 2, 300));
     assert_false(warns_of_loaders_alike(run)); /* training and validation */
     mh_run_close(run);
+    run = read_text(*state, "fewer",
+                    ONCE(0, 2, 100) "{\"event\":\"wait\",\"t\":120,\"ns\":10,\"loader\":0,"
+                                    "\"epoch\":0,\"batch\":1}\n" ONCE(1, 2, 300));
+    assert_false(warns_of_loaders_alike(run)); /* the same, of one epoch */
+    mh_run_close(run);
 }
 
 /* What the sampler took while iterators were made, and what passed between two epochs. */
