@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -73,6 +74,45 @@ class Configured(Plain):
 
     def __getitem__(self, index: int) -> str:
         return str(dask.config.get("scheduler", None))
+
+
+def meets(barrier: threading.Barrier) -> bool:
+    """Whether as many tasks as the barrier waits for are computed at the same time."""
+    try:
+        barrier.wait(10)
+    except threading.BrokenBarrierError:
+        return False
+    return True
+
+
+class AtOnce(Plain):
+    """How many of four tasks dask computes at once, in the process that loads: none, or all."""
+
+    def __init__(self, start: str) -> None:
+        self.start = start
+
+    def __len__(self) -> int:
+        return 1
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.start in ("spawn", "forkserver"):  # see OpensFile
+            self.file = open(__file__)  # noqa: SIM115 - it is to stay open
+
+    def __getitem__(self, index: int) -> int:
+        barrier = threading.Barrier(4)
+        return sum(dask.compute(*(dask.delayed(meets)(barrier) for _ in range(4))))  # type: ignore[attr-defined]
+
+
+class ChoosesItself(Configured):
+    """Says how dask is to compute when it arrives in a worker."""
+
+    def __init__(self) -> None:
+        self.scheduler = "single-threaded"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        dask.config.set(scheduler=self.scheduler)
 
 
 class Large(Plain):
@@ -200,6 +240,32 @@ def choices(directory: Path) -> dict[str, Any]:
     return found
 
 
+def carried(directory: Path) -> dict[str, Any]:
+    """What the program has said itself, for workers that inherit nothing."""
+    data = Weather(array(directory))
+    found: dict[str, Any] = {}
+    ways: dict[str, dict[str, Any]] = {
+        "single-threaded": {"scheduler": "single-threaded"},
+        "number": {"num_workers": 4},
+        "threads": {"scheduler": "threads", "num_workers": 4},
+        "pool": {"pool": ThreadPoolExecutor(4)},
+        "executor": {"scheduler": ThreadPoolExecutor(4)},
+        "processes": {"scheduler": "processes"},
+    }
+    for name, way in ways.items():
+        with dask.config.set(way):
+            found[name] = load(data, "template", worker_threads=3)
+    with dask.config.set(scheduler="threads", num_workers=4), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # workers start one by one
+        for start in STARTS:
+            kind = "spawn" if start == "template" else start
+            loader: Any = DataLoader(AtOnce(start), num_workers=1, multiprocessing_context=kind)
+            found[f"{start} at once"] = [int(number) for number in loader]
+        own: Any = DataLoader(ChoosesItself(), num_workers=1, multiprocessing_context="spawn")
+        found["own"] = next(iter(own))
+    return found
+
+
 def inside(directory: Path) -> dict[str, Any]:
     """A cluster that no other process can reach."""
     with LocalCluster(processes=False, scheduler_kwargs=QUIET) as ours, Client(ours):
@@ -271,7 +337,8 @@ def waits(directory: Path) -> None:
 
 
 CASES: dict[str, Callable[[Path], Any]] = {
-    case.__name__: case for case in (modes, choices, inside, forks, pools, outlived, alone, waits)
+    case.__name__: case
+    for case in (modes, choices, carried, inside, forks, pools, outlived, alone, waits)
 }
 
 if __name__ == "__main__":

@@ -81,6 +81,33 @@ def test_a_mode_that_was_chosen_stays_beside_a_cluster(case: Case, mode: str, th
     assert run["streaming"] == {"mode": mode, "threads": threads}
 
 
+@pytest.mark.parametrize("name", ["number", "threads", "pool", "executor"])
+def test_threads_that_were_chosen_are_told_to_workers_that_inherit_nothing(
+    case: Case, name: str
+) -> None:
+    run = case("carried")[name]
+    assert run["streaming"] == {"mode": "threads", "threads": 2 * 4}
+    assert run["numbers"] == case("modes")["alone"]["numbers"]
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_workers_have_the_threads_that_were_chosen(case: Case, start: str) -> None:
+    assert case("carried")[f"{start} at once"] == [4]
+
+
+def test_no_threads_can_be_chosen_too(case: Case) -> None:
+    told = case("carried")["single-threaded"]["streaming"]
+    assert told == {"mode": "single-threaded", "threads": 2}
+
+
+def test_a_scheduler_that_no_worker_can_have_is_not_told(case: Case) -> None:
+    assert case("carried")["processes"]["streaming"] == {"mode": "threads", "threads": 2 * 3}
+
+
+def test_what_a_dataset_says_in_its_worker_stays(case: Case) -> None:
+    assert case("carried")["own"] == ["single-threaded"]
+
+
 @pytest.mark.parametrize("name", ["init", "init spawn"])
 def test_a_client_that_worker_init_fn_makes_stays(case: Case, name: str) -> None:
     found = case("choices")

@@ -103,22 +103,33 @@ def _threads_of(client: Any) -> int | None:
     return None
 
 
-def streaming_of(limit: int | None, cluster: Cluster | None, start: str) -> Streaming | None:
+def streaming_of(
+    limit: int | None, cluster: Cluster | None, chosen: Streaming | None, start: str
+) -> Streaming | None:
     """What workers that start now are told; None: nothing, or what has no name here."""
     if limit is None:
         return None
     if cluster is not None:
         return Streaming("cluster", cluster.threads)
+    if chosen is not None:
+        return chosen
     dask = sys.modules.get("dask")
     if start == "fork" and dask is not None and _chosen(dask):
-        with contextlib.suppress(Exception):  # another version of dask
-            return _configured(dask)
         return None
     return Streaming("single-threaded" if limit == 1 else "threads", limit)
 
 
+def choice_of_program() -> Streaming | None:
+    """What the program has said about dask in this process; None: nothing, or what has no name here."""
+    dask = sys.modules.get("dask")
+    with contextlib.suppress(Exception):  # another version of dask
+        if dask is not None and _chosen(dask):
+            return _configured(dask)
+    return None
+
+
 def _configured(dask: Any) -> Streaming | None:
-    """What the program's own configuration says, which forked workers inherit."""
+    """What the program's own configuration says: forked workers inherit it, others are told."""
     scheduler, pool = dask.config.get("scheduler", None), dask.config.get("pool", None)
     if isinstance(scheduler, ThreadPoolExecutor):
         return Streaming("threads", scheduler._max_workers)
@@ -143,7 +154,9 @@ def _chosen(dask: Any) -> bool:
     return any((scheduler, dask.config.get("pool", None), dask.config.get("num_workers", None)))
 
 
-def settle(dask: Any, limit: int, cluster: Cluster | None, forked: bool) -> None:
+def settle(
+    dask: Any, limit: int, cluster: Cluster | None, chosen: Streaming | None, forked: bool
+) -> None:
     """Say in dask's configuration how it computes in this worker."""
     if forked:
         _leave_behind()
@@ -154,7 +167,9 @@ def settle(dask: Any, limit: int, cluster: Cluster | None, forked: bool) -> None
         dask.config.set(scheduler=OnCluster(cluster))
     elif _chosen(dask):
         return
-    elif limit == 1:
+    elif chosen is not None and chosen.mode == "threads":  # said in the trainer, where it stayed
+        dask.config.set(scheduler="threads", num_workers=chosen.threads)
+    elif chosen is not None or limit == 1:
         dask.config.set(scheduler="synchronous")
     else:  # a pool of our own: dask's may have come by a fork, without its threads
         dask.config.set(scheduler="threads", pool=ThreadPoolExecutor(limit))

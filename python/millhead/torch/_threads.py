@@ -33,6 +33,8 @@ class Caps:
     sizes: _native_pools.Sizes | None = None
     #: Where the trainer has dask compute, and its workers too.
     cluster: _dask.Cluster | None = None
+    #: What the trainer's configuration of dask says, for workers that do not inherit it.
+    chosen: _dask.Streaming | None = None
 
 
 def decide(limit: int | None) -> Caps:
@@ -40,7 +42,8 @@ def decide(limit: int | None) -> Caps:
     if limit is None:
         return Caps(None, {})
     variables = dict.fromkeys(_native_pools.not_set(), str(limit))
-    return Caps(limit, variables, cluster=_dask.cluster_in_use())
+    cluster, chosen = _dask.cluster_in_use(), _dask.choice_of_program()
+    return Caps(limit, variables, cluster=cluster, chosen=chosen)
 
 
 def cap(caps: Caps, start: str) -> None:
@@ -96,7 +99,7 @@ def _cap_module(name: str, caps: Caps, forked: bool) -> None:
     # Another version of the library may lack what is asked for: then its pool stays as it is.
     with contextlib.suppress(Exception):
         if name == "dask":
-            _dask.settle(module, limit, caps.cluster, forked)
+            _dask.settle(module, limit, caps.cluster, caps.chosen, forked)
         else:
             _KNOWN[name](module, limit, forked)
 

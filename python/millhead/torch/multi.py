@@ -217,7 +217,8 @@ class MultiIter(Profiled, _MultiProcessingDataLoaderIter):
             self._workers.extend(started)
         finally:
             os.close(trainer)
-        self._streaming = streaming_of(self._caps.limit, self._caps.cluster, self._stats.start)
+        caps = self._caps
+        self._streaming = streaming_of(caps.limit, caps.cluster, caps.chosen, self._stats.start)
         self._stats.streams(self._streaming, self._num_workers)
         self._stats.starts += 1
         if self._stats.start == "template":
