@@ -14,6 +14,7 @@
 /* A batch as a process fetched it. */
 typedef struct fetched {
     uint64_t begin, ns, excess;
+    uint64_t end; /* of its last sample; without workers */
     uint32_t samples;
     int32_t worker;
 } fetched;
@@ -344,6 +345,7 @@ static mh_status batches_between_steps(const mh_earth *earth, const walk *w, fet
         while (step < w->count && w->starts[step] <= get->begin)
             step++;
         made[step].ns += get->ns;
+        made[step].end = get->begin + get->ns;
         made[step].samples++;
         good = mh_samples_add(samples, get->ns, (uint32_t)step);
     }
@@ -360,6 +362,7 @@ static void walk_between_steps(const mh_earth *earth, walk *w, const fetched *ma
             continue;
         cost->fetch = made[at].ns;
         cost->fetch_excess = made[at].excess;
+        cost->collate = w->starts[at] > made[at].end ? w->starts[at] - made[at].end : 0;
     }
 }
 

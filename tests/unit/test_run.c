@@ -555,6 +555,9 @@ static void test_earthmover_without_workers(void **state)
     assert_true(facts->batches[1].fetch == MH_NOT_MEASURED && facts->batches[1].samples == 1);
     assert_true(facts->batches[2].fetch == MH_NOT_MEASURED && facts->batches[2].samples == 3);
     assert_true(facts->batches[3].fetch == UINT64_C(2000000000));
+    /* From the last sample to the step the process collates: no time of the sampler's. */
+    assert_true(facts->batches[3].collate == UINT64_C(1000000000));
+    assert_true(facts->batches[1].collate == MH_NOT_MEASURED);
     mh_run_close(run);
 }
 
