@@ -36,6 +36,13 @@ static mh_status worker_open(channel_object *self, uint32_t number, size_t ring_
     return mh_memory_create(&worker->spill, "millhead-spill", spill_bytes, 4096, err);
 }
 
+/* A loader keeps its memory of batches from one iterator to the next: that tells it from others. */
+static uint64_t loader_number(const channel_object *self)
+{
+    struct stat about;
+    return fstat(mh_pool_fd(mh_pool_of(self->pool)), &about) == 0 ? (uint64_t)about.st_ino : 0;
+}
+
 static mh_status channel_open(channel_object *self, mh_error *err)
 {
     size_t ring_bytes = mh_event_ring_bytes(MH_EVENTS_PER_WORKER);
@@ -55,6 +62,7 @@ static mh_status channel_open(channel_object *self, mh_error *err)
                                   .under_way = self->under_way,
                                   .board = self->board ? 1 : 0};
     MH_TRY(mh_control_open(&self->control, &size, err));
+    mh_control_set_loader(self->control, loader_number(self));
     MH_TRY(mh_memory_create(&self->metrics, "millhead-metrics", metrics_bytes, metrics_bytes, err));
     MH_TRY(mh_memory_grow(&self->metrics, metrics_bytes, err));
     size_t spill_bytes = mh_memory_map_most(self->worker_count);

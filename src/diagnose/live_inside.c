@@ -110,6 +110,7 @@ static bool block_go_on(mh_inside *inside, mh_control *control, ino_t inode)
     for (size_t at = 0; at < inside->count && !block; at++) {
         live_block *ended = &inside->blocks[at];
         if (mh_control_stopped(ended->control) &&
+            mh_control_loader(ended->control) == mh_control_loader(control) &&
             ended->worker_count == mh_control_workers(control) &&
             mh_control_depth(ended->control) == mh_control_depth(control) &&
             mh_control_has_board(ended->control) == mh_control_has_board(control))

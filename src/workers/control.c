@@ -39,6 +39,7 @@ typedef struct control_header {
     mh_control_size size;
     uint32_t task_bytes;
     uint32_t result_bytes;
+    _Atomic uint64_t loader;
     alignas(CACHE_LINE) _Atomic uint32_t stop;
     alignas(CACHE_LINE) _Atomic uint32_t done_seq;
     _Atomic uint32_t waits_for;
@@ -309,6 +310,11 @@ static void worker_wake(worker_block *block)
     atomic_fetch_add(&block->task_seq, 1);
     if (atomic_load(&block->sleeping))
         mh_futex_wake(&block->task_seq);
+}
+
+void mh_control_set_loader(mh_control *control, uint64_t loader)
+{
+    atomic_store(&control->header->loader, loader);
 }
 
 mh_task *mh_control_task_begin(mh_control *control, uint32_t worker)
@@ -646,6 +652,11 @@ uint32_t mh_control_under_way(const mh_control *control)
 bool mh_control_has_board(const mh_control *control)
 {
     return control->header->size.board == 1;
+}
+
+uint64_t mh_control_loader(const mh_control *control)
+{
+    return atomic_load(&control->header->loader);
 }
 
 bool mh_control_consumer_waits(const mh_control *control)

@@ -163,6 +163,9 @@ mh_board *mh_control_board(const mh_control *control); /* NULL where there is no
 
 /* --- consumer --- */
 
+/* Says whose block it is: those of one loader have the same number, whatever it is. */
+void mh_control_set_loader(mh_control *control, uint64_t loader);
+
 /* The entry to fill for the worker's next task, or NULL when its ring is full. */
 mh_task *mh_control_task_begin(mh_control *control, uint32_t worker);
 /* Makes the entry of task_begin visible and wakes the worker. */
@@ -243,6 +246,7 @@ void mh_control_set_threads(mh_control *control, uint32_t threads); /* the large
 uint32_t mh_control_depth(const mh_control *control);
 uint32_t mh_control_under_way(const mh_control *control);
 bool mh_control_has_board(const mh_control *control);
+uint64_t mh_control_loader(const mh_control *control);
 
 /* Whether the consumer sleeps until a result comes. */
 bool mh_control_consumer_waits(const mh_control *control);

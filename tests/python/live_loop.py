@@ -21,13 +21,14 @@ KINDS = {
     "stuck": (0.0, 1000.0, 0.001),
     "short": (0.0, 0.0, 0.03),
     "lock": (0.0, 0.005, 0.001),
+    "validating": (0.0, 0.0, 0.03),
 }
 
 
 class Costly(Dataset[torch.Tensor]):
     def __init__(self, cpu: float, asleep: float, what: str) -> None:
         self.cpu, self.asleep = cpu, asleep
-        self.length = 40 if what == "short" else 100_000
+        self.length = {"short": 40, "validating": 80, "validation": 32}.get(what, 100_000)
         self.lock = multiprocessing.Lock() if what == "lock" else contextlib.nullcontext()
 
     def __len__(self) -> int:
@@ -52,11 +53,14 @@ def main() -> None:
         from millhead.torch import DataLoader as made  # type: ignore[assignment]
     extra = {"dispatch": "sample"} if what == "latency" and len(sys.argv) > 4 else {}
     loader = made(Costly(cpu, asleep, what), batch_size=4, num_workers=int(workers), **extra)
-    for epoch in range(1000 if what == "short" else 1):  # whose workers do not stay
+    slow = made(Costly(cpu, 0.02, "validation"), batch_size=4, num_workers=int(workers))
+    for epoch in range(1000 if what in ("short", "validating") else 1):  # whose workers do not stay
         for number, _ in enumerate(loader):
             if epoch == 0 and number == 3:
                 print("ready", flush=True)
             time.sleep(step)
+        for _ in slow if what == "validating" else ():
+            pass
 
 
 if __name__ == "__main__":

@@ -106,6 +106,14 @@ def test_a_millhead_loop_is_followed_from_epoch_to_epoch() -> None:
     assert found["cause"] == "device-bound", found
 
 
+def test_training_is_not_taken_for_the_validation_between_its_epochs() -> None:
+    with _loop("millhead", "validating", "2") as loop:
+        found = _diagnosis(loop.pid, "--seconds", "5")
+    assert found["waits"] > 20  # an epoch has 20 batches
+    assert found["wait_s"]["p99"] < 0.02, "a batch for validation takes 40 ms"
+    assert found["cause"] == "device-bound", found
+
+
 @pytest.mark.parametrize("kind", ["torch", "millhead"])
 def test_workers_that_wait_for_each_other_are_seen(kind: str) -> None:
     with _loop(kind, "lock", "4") as loop:
