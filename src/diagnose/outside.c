@@ -71,6 +71,31 @@ static void judge_cpu(const mh_facts *facts, mh_verdict *out, double waited)
                facts->cpus, facts->workers, out->predicted_gain);
 }
 
+/* The one that has the lock may compute or read behind it: what the others do tells. */
+static int lock_holds_up(const mh_facts *facts)
+{
+    const mh_usage_sum *usage = &facts->usage;
+    double fetching = (usage->workers_run + usage->workers_blocked) * facts->workers;
+    return facts->workers > 1 && usage->workers_disk < usage->workers_blocked &&
+           usage->workers_locked >= MH_LOCK_QUEUE &&
+           usage->workers_locked >= MH_LOCK_SHARE * fetching;
+}
+
+static void judge_lock(const mh_facts *facts, mh_verdict *out, double waited)
+{
+    out->cause = MH_CAUSE_LATENCY;
+    out->fix_settings.cost = 0.5;
+    out->predicted_gain = mh_gain(1, 1 - waited / 2);
+    mh_evidence(out,
+                "workers wait for each other: %.2g of %d at a time are found waiting for a "
+                "lock that processes share",
+                facts->usage.workers_locked, facts->workers);
+    mh_say_fix(out,
+               "do less behind the lock that workers share, or give each what it needs for "
+               "itself; more workers win nothing; at half the cost at most %.2f times as fast",
+               out->predicted_gain);
+}
+
 static void judge_blocked(const mh_facts *facts, mh_verdict *out, double waited)
 {
     const mh_usage_sum *usage = &facts->usage;
@@ -90,21 +115,6 @@ static void judge_blocked(const mh_facts *facts, mh_verdict *out, double waited)
         return;
     }
     out->cause = MH_CAUSE_LATENCY;
-    double fetching = (usage->workers_run + usage->workers_blocked) * facts->workers;
-    if (facts->workers > 1 && usage->workers_locked >= MH_LOCK_QUEUE &&
-        usage->workers_locked >= MH_LOCK_SHARE * fetching) {
-        out->fix_settings.cost = 0.5;
-        out->predicted_gain = mh_gain(1, 1 - waited / 2);
-        mh_evidence(out,
-                    "workers wait for each other: %.2g of %d at a time are found waiting for a "
-                    "lock that processes share",
-                    usage->workers_locked, facts->workers);
-        mh_say_fix(out,
-                   "do less behind the lock that workers share, or give each what it needs for "
-                   "itself; more workers win nothing; at half the cost at most %.2f times as fast",
-                   out->predicted_gain);
-        return;
-    }
     int workers = facts->workers < 1000 ? 2 * facts->workers : facts->workers;
     out->fix_settings.workers = workers;
     out->predicted_gain = gain_of_workers(facts, waited, workers);
@@ -135,6 +145,8 @@ static void judge_waiting(const mh_facts *facts, mh_verdict *out, double waited)
                    "do the same",
                    facts->workers, facts->cpus, usage->loader_cpus + usage->loader_delay,
                    facts->cpus);
+    } else if (lock_holds_up(facts)) {
+        judge_lock(facts, out, waited);
     } else if (usage->workers_run >= stuck) {
         judge_cpu(facts, out, waited);
     } else {

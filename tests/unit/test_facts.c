@@ -249,6 +249,23 @@ static void seen_from_outside_workers_tell(void **state)
     }
 }
 
+/* Two workers, one of which computes behind a lock while the other waits for it: no CPU would help.
+ */
+static void seen_from_outside_a_lock_promises_no_workers(void **state)
+{
+    (void)state;
+    mh_facts facts = {.vantage = MH_VANTAGE_OUTSIDE, .workers = 2, .cpus = 8};
+    facts.usage = seen_from_outside(0.7, 0.5, 0, 0.5);
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_CPU);
+    assert_int_equal(verdict.fix_settings.workers, 8);
+    facts.usage.workers_locked = 0.9;
+    verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_LATENCY);
+    assert_non_null(strstr(verdict.fix, "more workers win nothing"));
+    assert_true(verdict.fix_settings.cost == 0.5);
+}
+
 /* --- whatever the facts ---------------------------------------------------------------------- */
 
 static uint64_t wild(uint64_t *seed)
@@ -405,6 +422,7 @@ int main(void)
         cmocka_unit_test(training_on_many_threads_is_not_blamed),
         cmocka_unit_test(waiting_for_a_cpu_that_no_event_tells_is_no_device),
         cmocka_unit_test(seen_from_outside_workers_tell),
+        cmocka_unit_test(seen_from_outside_a_lock_promises_no_workers),
         cmocka_unit_test(wild_facts_give_a_sane_verdict),
         cmocka_unit_test(one_batch_is_too_short),
         cmocka_unit_test(bursts_are_a_saw_tooth),
