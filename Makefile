@@ -60,7 +60,7 @@ venv:
 		echo "== installing Python packages from requirements.txt"; \
 		$(quiet) pip $(PY) -m pip install --no-deps --disable-pip-version-check -r requirements.txt; \
 		$(quiet) pip-check $(PY) -m pip check; \
-		rm -rf build/build.ninja build/wheel; \
+		rm -rf build/build.ninja build/installed build/wheel; \
 		cp requirements.txt .venv/requirements.installed; \
 	fi
 
@@ -78,7 +78,7 @@ compile:
 	$(call say,compiling)
 	@$(WITH_VENV); $(quiet) compile ninja --quiet -C build
 
-# The package as users get it: a release wheel, installed. Directories are listed too, so that a
+# A release wheel, installed, with the hooks that tests need. Directories are listed too, so that a
 # removed file counts as a change.
 SOURCES := $(shell find src include cli python web man share -name __pycache__ -prune -o -print) \
 	$(wildcard meson.build meson.options pyproject.toml README.md LICENSE)
@@ -86,9 +86,10 @@ SOURCES := $(shell find src include cli python web man share -name __pycache__ -
 forget_if_old = [ $(1)/build.ninja -nt meson.options ] || rm -rf $(1)
 .venv/installed: $(SOURCES)
 	$(call say,installing millhead into .venv)
-	@$(call forget_if_old,build/wheel)
+	@$(call forget_if_old,build/installed)
 	@$(WITH_VENV); $(quiet) install $(PY) -m pip install --no-build-isolation --no-deps \
-		--no-index --disable-pip-version-check . -Cbuild-dir=build/wheel
+		--no-index --disable-pip-version-check . -Cbuild-dir=build/installed \
+		-Csetup-args=-Dtest_hooks=true
 	@touch $@
 
 # --- using ----------------------------------------------------------------------------------
@@ -108,14 +109,17 @@ wheel: packages venv ## a portable wheel in dist/
 	@$(MAKE) -s portable-wheel
 	@ls dist/*.whl
 
-# The wheel alone, for tests/python/test_wheel.py too: made here, then marked by auditwheel with the
-# oldest glibc it runs with (and with anything that it is linked to besides put inside).
+# The wheel alone, for tests/python/package/test_wheel.py too: made here, then marked by auditwheel with the
+# oldest glibc it runs with (and with anything that it is linked to besides put inside). Not libcurl:
+# it is some thirty libraries, of which the machine's get its security updates and know its
+# certificates. libmillhead-net.so alone needs it, and is loaded at the first URL.
 DIST := dist
 portable-wheel:
+	@$(call forget_if_old,build/wheel)
 	@$(WITH_VENV); rm -rf "$(DIST)"/millhead-*.whl build/local-wheel; \
 	$(quiet) wheel $(PY) -m pip wheel --no-build-isolation --no-deps --no-index \
 		--disable-pip-version-check -w build/local-wheel . -Cbuild-dir=build/wheel; \
-	$(quiet) repair auditwheel repair -w "$(DIST)" build/local-wheel/*.whl
+	$(quiet) repair auditwheel repair --exclude libcurl.so.4 -w "$(DIST)" build/local-wheel/*.whl
 
 format: setup ## rewrite the sources in the project's format
 	@$(WITH_VENV); $(LIST_FILES) '*.c' '*.h' | xargs -r clang-format -i
@@ -123,7 +127,7 @@ format: setup ## rewrite the sources in the project's format
 
 # --- checking more --------------------------------------------------------------------------
 
-check: test tidy asan tsan valgrind python-asan sabotage ## test, and all that follow
+check: test tidy minimal asan tsan valgrind python-asan sabotage ## test, and all that follow
 	$(call say,every check passed)
 
 tidy: setup packages-check ## clang-tidy
@@ -132,24 +136,27 @@ tidy: setup packages-check ## clang-tidy
 		xargs -r -P "$$(nproc)" -n 1 clang-tidy -p build --quiet \
 		--extra-arg=-Wno-unknown-warning-option 2> >(grep -Ev 'warnings? generated' >&2 || true)
 
-# sanitized DIRECTORY SANITIZERS: the C tests in a build of their own
-define sanitized
-	$(call say,C tests with -fsanitize=$(2))
+# other-build DIRECTORY OPTION: the C tests in a build of their own
+define other-build
+	$(call say,C tests with $(2))
 	@$(WITH_VENV); [ -f build/$(1)/build.ninja ] || $(quiet) $(1)-configure \
-		meson setup build/$(1) -Dtests=true -Dpython=false -Db_sanitize=$(2); \
+		meson setup build/$(1) -Dtests=true -Dpython=false $(2); \
 	$(quiet) $(1)-compile ninja --quiet -C build/$(1); \
 	meson test -C build/$(1) --no-rebuild --quiet --print-errorlogs --timeout-multiplier 4
 endef
 
+minimal: setup ## the C tests of a build without any library that may be missing
+	$(call other-build,minimal,-Dauto_features=disabled)
+
 asan: export ASAN_OPTIONS := abort_on_error=1:detect_stack_use_after_return=1
 asan: export UBSAN_OPTIONS := halt_on_error=1:print_stacktrace=1
 asan: setup ## the C tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	$(call sanitized,asan,address$(comma)undefined)
+	$(call other-build,asan,-Db_sanitize=address$(comma)undefined)
 comma := ,
 
 tsan: export TSAN_OPTIONS := halt_on_error=1:second_deadlock_stack=1
 tsan: setup ## the C tests under ThreadSanitizer
-	$(call sanitized,tsan,thread)
+	$(call other-build,tsan,-Db_sanitize=thread)
 
 # Without the command's tests, which are shell scripts: the shell itself leaks. Leaks of our own are
 # AddressSanitizer's to find: valgrind counts them in forked children, which leave by _exit.
@@ -161,7 +168,8 @@ valgrind: setup packages-check ## the C tests under valgrind
 # Leaks are not looked for here: the interpreter and torch keep memory until exit on purpose. Tests
 # that start torch's own workers skip themselves (tests/python/conftest.py), and the sanitizer needs
 # more address space than those of a limit leave it.
-SANITIZED_TESTS := order collate edges errors gather general iterable pinning predict stats stream
+SANITIZED_TESTS := sampling/order $(addprefix iterators/,collate edges errors gather_rows pickled_batch \
+	iterable pinning predict stats stream)
 python-asan: setup ## the Python tests with a sanitized extension module
 	$(call say,Python tests with -fsanitize=address$(comma)undefined)
 	@$(call forget_if_old,build/python-asan/build)
@@ -174,9 +182,9 @@ python-asan: setup ## the Python tests with a sanitized extension module
 		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 		PYTHONPATH="$(CURDIR)/build/python-asan/site" PYTHONMALLOC=malloc \
 		$(PY) -m pytest -q -p no:cacheprovider -k 'not address_space' \
-		$(addprefix tests/python/test_,$(addsuffix .py,$(SANITIZED_TESTS)))
+		$(foreach test,$(SANITIZED_TESTS),tests/python/$(dir $(test))test_$(notdir $(test)).py)
 
-sabotage: setup packages-web ## one-line faults in the sources, each of which a test must catch
+sabotage: setup packages-web ## small faults in the sources, each of which a test must catch
 	$(call say,sabotage)
 	@$(PY) tools/sabotage $(ARGS)
 
@@ -197,4 +205,4 @@ clean: ## remove everything that was built, and .venv
 	rm -rf build dist .venv
 
 .PHONY: help packages venv setup build compile demo test bench wheel portable-wheel format check \
-	tidy asan tsan valgrind python-asan sabotage fuzz clean
+	tidy minimal asan tsan valgrind python-asan sabotage fuzz clean

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import disk
-from millhead._sampler import Sampler
+from millhead.watching.usage_sampler import Sampler
 from plants import MAKERS, Loop, Plant
 
 HERE = Path(__file__).resolve().parent

@@ -27,6 +27,9 @@ int mh_cli_bad_option(int answer, char *const *argv, const char *where, const ch
 /* A whole number from `least` to MH_PLAN_MOST; MH_CLI_OK, or MH_CLI_USAGE with the reason said. */
 int mh_cli_number(int *out, const char *text, int least, const char *option, const char *where);
 
+/* Likewise for numbers that need not be small: up to 2^64 - 1. */
+int mh_cli_whole(uint64_t *out, const char *text, int least, const char *option, const char *where);
+
 /* Likewise for bytes ("4096", "512MB", "1.5GiB"; GB is 10^9) and for seconds above 0. */
 int mh_cli_size(uint64_t *out, const char *text, int least, const char *option, const char *where);
 int mh_cli_seconds(double *out, const char *text, const char *option, const char *where);
@@ -52,6 +55,12 @@ int mh_cmd_export(int argc, char **argv);
 
 /* `millhead report`: likewise. */
 int mh_cmd_report(int argc, char **argv);
+
+/* `millhead list`, `millhead inspect`, `millhead read`, `millhead synth`: likewise. */
+int mh_cmd_list(int argc, char **argv);
+int mh_cmd_inspect(int argc, char **argv);
+int mh_cmd_read(int argc, char **argv);
+int mh_cmd_synth(int argc, char **argv);
 
 /* What to do about a run that cannot be read, or what is made of it and cannot be written. */
 const char *mh_cli_run_remedy(mh_status status);

@@ -105,6 +105,7 @@ static int diagnose(const char *path, const char *probe_file, bool json)
     mh_progress_end(&progress);
     if (status == MH_OK && probe_file)
         mh_run_set_probe(run, &probe);
+    mh_verdict_init(&verdict);
     if (status == MH_OK)
         status = mh_run_judge(&verdict, run, &err);
     if (status == MH_OK) {

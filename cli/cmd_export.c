@@ -1,11 +1,11 @@
 /* cmd_export.c - millhead export: a run for other tools
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "interrupts.h"
 #include "options.h"
 #include "progress.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -55,27 +55,9 @@ static int parse(export_request *request, int argc, char **argv)
     return MH_CLI_OK;
 }
 
-/* Set by Ctrl-C, or by whoever ends the command: half a file should not stay. */
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
-
-static void heed_signals(void)
-{
-    struct sigaction heed = {.sa_handler = on_signal}, was;
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    for (size_t at = 0; at < sizeof numbers / sizeof *numbers; at++)
-        if (sigaction(numbers[at], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
-            (void)sigaction(numbers[at], &heed, NULL);
-}
-
 static int show_bytes(void *progress, uint64_t bytes, uint64_t all)
 {
-    return mh_progress_bytes(progress, bytes, all) || interrupted;
+    return mh_progress_bytes(progress, bytes, all) || mh_cli_interrupted();
 }
 
 static mh_status export_trace(const char *path, const char *out, uint64_t *events, mh_error *err)
@@ -134,14 +116,14 @@ int mh_cmd_export(int argc, char **argv)
         print_help();
         return MH_CLI_OK;
     }
-    heed_signals();
+    mh_cli_heed_signals(); /* half a file should not stay */
     if (request.trace)
         status = export_trace(request.run, request.trace, &events, &err);
     if (status == MH_OK && request.trace && !request.json)
         (void)printf("%s: %" PRIu64 " events\n", request.trace, events);
     if (status == MH_OK && request.csv)
         status = export_csv(request.run, request.csv, &err);
-    if (interrupted && status != MH_OK)
+    if (mh_cli_interrupted() && status != MH_OK)
         return mh_cli_fail(MH_CLI_INTERRUPTED, "export", "run it again",
                            "interrupted, and nothing left half written");
     if (status != MH_OK)

@@ -43,6 +43,10 @@ static const char *url_remedy(mh_status status, const mh_error *err)
 {
     if (err->sys_errno == ENOPKG)
         return "install the package libcurl4";
+    if (err->sys_errno == ELIBACC)
+        return "install millhead again, all of it";
+    if (err->sys_errno == ENOSYS)
+        return "install libcurl4-openssl-dev and build it again, or mount it and give the path";
     switch (status) {
     case MH_ERR_INVALID:
         return "see millhead probe --help";
@@ -58,7 +62,7 @@ static const char *url_remedy(mh_status status, const mh_error *err)
 /* The command line is wrong, and not what it points to. */
 static bool is_usage(mh_status status, const mh_error *err)
 {
-    return status == MH_ERR_INVALID || (status == MH_ERR_UNSUPPORTED && err->sys_errno != ENOPKG);
+    return status == MH_ERR_INVALID || (status == MH_ERR_UNSUPPORTED && err->sys_errno == 0);
 }
 
 static const char *remedy(mh_status status, const mh_error *err)

@@ -55,6 +55,7 @@ int mh_doctor_pid(int pid, bool json, double seconds)
     mh_progress_begin(&progress, "looking at process", name);
     mh_status status = mh_live_look(&live, pid, seconds, show_progress, &progress, &err);
     mh_progress_end(&progress);
+    mh_verdict_init(&verdict);
     if (status == MH_OK)
         status = mh_verdict_make(&verdict, mh_live_facts(live), &err);
     if (status == MH_OK) {

@@ -21,10 +21,14 @@ static const verb verbs[] = {
     {"bench", "a dataset under several loader configurations, and the one to take", mh_cmd_python},
     {"doctor", "what a run waited for, and what to do about it", mh_cmd_doctor},
     {"export", "a run as a trace for a viewer, or as a table", mh_cmd_export},
+    {"inspect", "what data holds: format, samples, fields", mh_cmd_inspect},
+    {"list", "the formats and sources that can be read", mh_cmd_list},
     {"plan", "how many workers, threads, chunks, and how much memory", mh_cmd_plan},
     {"probe", "what memory, page cache, storage and network give", mh_cmd_probe},
+    {"read", "an epoch of data, how fast it comes, and its hash", mh_cmd_read},
     {"report", "runs as a page to look at, and its pictures", mh_cmd_report},
     {"run", "a Python program, with torch's loaders made millhead's", mh_cmd_python},
+    {"synth", "data to try things with, from a seed", mh_cmd_synth},
     {"tune", "the loader's settings for a dataset and a train step", mh_cmd_python},
 };
 

@@ -20,12 +20,17 @@ static int read_value(const mh_cli_option *option, const char *where)
         return MH_CLI_OK;
     case MH_CLI_COUNT:
         return mh_cli_number(option->place, optarg, option->least, option->name, where);
+    case MH_CLI_WHOLE:
+        return mh_cli_whole(option->place, optarg, option->least, option->name, where);
     case MH_CLI_SIZE:
         return mh_cli_size(option->place, optarg, option->least, option->name, where);
     case MH_CLI_SECONDS:
         return mh_cli_seconds(option->place, optarg, option->name, where);
     case MH_CLI_TEXT:
         *(const char **)option->place = optarg;
+        return MH_CLI_OK;
+    case MH_CLI_MAYBE:
+        *(const char **)option->place = optarg ? optarg : "";
         return MH_CLI_OK;
     }
     return MH_CLI_USAGE;
@@ -53,10 +58,13 @@ static void fill_tables(getopt_tables *tables, const mh_cli_option *options, siz
     *letter++ = 'h';
     for (size_t at = 0; at < count && at < MOST_OPTIONS; at++) {
         bool flag = options[at].kind == MH_CLI_FLAG;
+        bool maybe = options[at].kind == MH_CLI_MAYBE;
         if (options[at].name[1] == '-') {
             *name++ = (struct option){
                 .name = options[at].name + strlen("--"),
-                .has_arg = flag ? no_argument : required_argument,
+                .has_arg = flag    ? no_argument
+                           : maybe ? optional_argument
+                                   : required_argument,
                 .val = FIRST_VALUE + (int)at,
             };
         } else {

@@ -9,9 +9,11 @@
 typedef enum mh_cli_kind {
     MH_CLI_FLAG,    /* bool: takes no value */
     MH_CLI_COUNT,   /* int: a whole number, `least` or more */
+    MH_CLI_WHOLE,   /* uint64_t: a whole number of any size, `least` or more */
     MH_CLI_SIZE,    /* uint64_t: bytes, `least` or more */
     MH_CLI_SECONDS, /* double */
     MH_CLI_TEXT,    /* const char *: as given */
+    MH_CLI_MAYBE,   /* const char *: the value after '=', "" where none is given */
 } mh_cli_kind;
 
 typedef struct mh_cli_option {

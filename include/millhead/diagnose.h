@@ -43,7 +43,8 @@ MH_API const char *mh_cause_name(mh_cause cause);
 /* A duration that was not measured. */
 #define MH_NOT_MEASURED UINT64_MAX
 
-/* What one batch cost, in delivery order. Times in ns. */
+/* What one batch cost, in delivery order. Times in ns. May get new fields at its end: reach one of
+ * an array by mh_facts_batch. */
 typedef struct mh_batch_cost {
     uint64_t wait;         /* the consumer waited for it */
     uint64_t wait_cpu;     /* of it the consumer's thread was on a CPU, or MH_NOT_MEASURED */
@@ -107,7 +108,8 @@ typedef struct mh_usage_sum {
                                share, on average */
 } mh_usage_sum;
 
-/* A rank's time per step, summed over the run (from step timers or its loader's events). */
+/* A rank's time per step, summed over the run (from step timers or its loader's events). May get
+ * new fields at its end: reach one of an array by mh_facts_rank. */
 typedef struct mh_rank_cost {
     uint32_t rank;
     char host[64];
@@ -138,9 +140,11 @@ MH_API void mh_storage_of(mh_storage *out, const mh_probe *probe);
 
 /* Everything the verdict is made from. */
 typedef struct mh_facts {
+    size_t struct_size; /* set by mh_facts_init */
     mh_vantage vantage;
     const mh_batch_cost *batches; /* owned by whoever made the facts */
     size_t batch_count;
+    size_t batch_stride; /* bytes from one batch to the next, set by mh_facts_init */
 
     /* The loader's settings; -1: not known. */
     int workers, prefetch, batch_size, in_order, persistent, pin_memory;
@@ -165,11 +169,33 @@ typedef struct mh_facts {
     mh_storage storage;
     const mh_rank_cost *ranks; /* more than one: a distributed run */
     size_t rank_count;
+    size_t rank_stride; /* bytes from one rank to the next, set by mh_facts_init */
 } mh_facts;
+
+/* Fills *facts: nothing is known. Any thread. */
+MH_API void mh_facts_init_sized(mh_facts *facts, size_t struct_size, size_t batch_stride,
+                                size_t rank_stride);
+static inline void mh_facts_init(mh_facts *facts)
+{
+    mh_facts_init_sized(facts, sizeof *facts, sizeof(mh_batch_cost), sizeof(mh_rank_cost));
+}
+
+/* Batch or rank `at`, which must be below the count. The facts of a run that was read may come from
+ * a library whose structs are larger than the program's: never index the arrays themselves. */
+static inline const mh_batch_cost *mh_facts_batch(const mh_facts *facts, size_t at)
+{
+    return (const mh_batch_cost *)(const void *)((const char *)facts->batches +
+                                                 at * facts->batch_stride);
+}
+static inline const mh_rank_cost *mh_facts_rank(const mh_facts *facts, size_t at)
+{
+    return (const mh_rank_cost *)(const void *)((const char *)facts->ranks +
+                                                at * facts->rank_stride);
+}
 
 /* Settings for a replay; _init takes them from the facts. Costs are scaled by the factors. */
 typedef struct mh_replay_options {
-    size_t struct_size;
+    size_t struct_size;          /* set by mh_replay_options_init */
     int workers, prefetch, cpus; /* workers 0: the consumer fetches itself */
     int in_order;
     double fetch_cpu, fetch_blocked, collate, transfer; /* factors; 1: as measured, 0: free */
@@ -191,7 +217,12 @@ typedef struct mh_replay_result {
 } mh_replay_result;
 
 /* Fills *options with the run's own settings: a replay of what was. Any thread. */
-MH_API void mh_replay_options_init(mh_replay_options *options, const mh_facts *facts);
+MH_API void mh_replay_options_init_sized(mh_replay_options *options, size_t struct_size,
+                                         const mh_facts *facts);
+static inline void mh_replay_options_init(mh_replay_options *options, const mh_facts *facts)
+{
+    mh_replay_options_init_sized(options, sizeof *options, facts);
+}
 
 /* Plays the run again: workers that take batches in turn, prefetch x workers under way, delivery in
  * order or not, CPUs shared by all that want one (docs/verdicts/README.md). No clock, no
@@ -201,6 +232,7 @@ MH_API void mh_replay_options_init(mh_replay_options *options, const mh_facts *f
 MH_API MH_MUST_CHECK mh_status mh_replay(mh_replay_result *out, const mh_facts *facts,
                                          const mh_replay_options *options, mh_error *err);
 
+#define MH_VERDICT_OTHERS 24
 #define MH_VERDICT_LINES 12
 #define MH_VERDICT_LINE 240
 
@@ -228,12 +260,13 @@ typedef struct mh_fix {
 } mh_fix;
 
 typedef struct mh_verdict {
+    size_t struct_size; /* set by mh_verdict_init */
     mh_cause cause;
     double predicted_gain;    /* run time now / run time after the fix; 1: nothing to win */
     double device_wait_share; /* of the whole steady time, 0..1 */
     double idle_device_s;     /* seconds */
     mh_stage_shares stages;
-    mh_suspect others[MH_CAUSE_COUNT]; /* that also matter, the largest first */
+    mh_suspect others[MH_VERDICT_OTHERS]; /* that also matter, the largest first */
     size_t other_count;
     char fix[MH_VERDICT_LINE];
     mh_fix fix_settings; /* what predicted_gain was replayed with */
@@ -244,9 +277,16 @@ typedef struct mh_verdict {
     size_t warning_count;
 } mh_verdict;
 
-/* Judges. Pure; batch_count 0 with a sampled usage is judged from outside. Facts with little in
- * them give MH_CAUSE_UNCLEAR and what to measure next in `fix`. Errors: MH_ERR_INVALID,
- * MH_ERR_NOMEM. Any thread. */
+/* Fills *verdict as one on nothing: unclear, and what to measure. Any thread. */
+MH_API void mh_verdict_init_sized(mh_verdict *verdict, size_t struct_size);
+static inline void mh_verdict_init(mh_verdict *verdict)
+{
+    mh_verdict_init_sized(verdict, sizeof *verdict);
+}
+
+/* Judges. *out must have been initialised. Pure; batch_count 0 with a sampled usage is judged from
+ * outside. Facts with little in them give MH_CAUSE_UNCLEAR and what to measure next in `fix`. *out
+ * is untouched on failure. Errors: MH_ERR_INVALID, MH_ERR_UNSUPPORTED, MH_ERR_NOMEM. Any thread. */
 MH_API MH_MUST_CHECK mh_status mh_verdict_make(mh_verdict *out, const mh_facts *facts,
                                                mh_error *err);
 
@@ -291,6 +331,7 @@ typedef struct mh_check {
 
 /* Looks at what a training process started here and now would find around it: limits, CPUs, memory,
  * mounts, clock, variables, GPUs. Fills out[] and returns how many items there are; 0: no memory.
+ * mh_check and MH_CHECKS_MOST stay as they are in every version that ends in .so.0.
  * One thread at a time. */
 MH_API size_t mh_checks_run(mh_check out[MH_CHECKS_MOST]);
 

@@ -21,20 +21,22 @@ extern "C" {
 #define MH_PRINTF(text, first)
 #endif
 
-/* One list: code, name as users see it, Python exception. MH_END is a status, not an error. */
+/* One list: code, name as users see it, Python exception (built in; Error is millhead.Error, whose
+ * `code` is the name). MH_END and MH_AGAIN are not errors. */
 #define MH_STATUS_LIST(X)                                                                          \
-    X(MH_OK, "ok", "")                                                                             \
-    X(MH_END, "end", "StopIteration")                                                              \
-    X(MH_ERR_INVALID, "invalid argument", "ValueError")                                            \
-    X(MH_ERR_NOT_FOUND, "not found", "FileNotFoundError")                                          \
-    X(MH_ERR_NOMEM, "out of memory", "MemoryError")                                                \
-    X(MH_ERR_IO, "input or output failed", "OSError")                                              \
-    X(MH_ERR_CORRUPT, "corrupt data", "Error")                                                     \
-    X(MH_ERR_UNSUPPORTED, "not supported", "Error")                                                \
-    X(MH_ERR_CLOSED, "closed", "Error")                                                            \
-    X(MH_ERR_FORKED, "used after a fork", "Error")                                                 \
-    X(MH_ERR_TIMEOUT, "timed out", "TimeoutError")                                                 \
-    X(MH_ERR_INTERNAL, "internal error", "Error")
+    X(MH_OK, "ok", Error)                                                                          \
+    X(MH_END, "end", StopIteration)                                                                \
+    X(MH_AGAIN, "not yet", Error)                                                                  \
+    X(MH_ERR_INVALID, "invalid argument", ValueError)                                              \
+    X(MH_ERR_NOT_FOUND, "not found", FileNotFoundError)                                            \
+    X(MH_ERR_NOMEM, "out of memory", MemoryError)                                                  \
+    X(MH_ERR_IO, "input or output failed", OSError)                                                \
+    X(MH_ERR_CORRUPT, "corrupt data", Error)                                                       \
+    X(MH_ERR_UNSUPPORTED, "not supported", Error)                                                  \
+    X(MH_ERR_CLOSED, "closed", Error)                                                              \
+    X(MH_ERR_FORKED, "used after a fork", Error)                                                   \
+    X(MH_ERR_TIMEOUT, "timed out", TimeoutError)                                                   \
+    X(MH_ERR_INTERNAL, "internal error", Error)
 
 typedef enum mh_status {
 #define MH_STATUS_ENUM(code, name, exception) code,

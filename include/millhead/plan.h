@@ -31,7 +31,11 @@ typedef struct mh_plan_cpus {
 } mh_plan_cpus;
 
 /* Fills *options with defaults. Any thread. */
-MH_API void mh_plan_cpus_options_init(mh_plan_cpus_options *options);
+MH_API void mh_plan_cpus_options_init_sized(mh_plan_cpus_options *options, size_t struct_size);
+static inline void mh_plan_cpus_options_init(mh_plan_cpus_options *options)
+{
+    mh_plan_cpus_options_init_sized(options, sizeof *options);
+}
 
 /* Splits CPUs between training processes and loader workers: with G GPUs (at least one consumer)
  * 2*G CPUs are reserved where there are 4*G or more, else G; the rest is shared evenly between the
@@ -40,8 +44,8 @@ MH_API void mh_plan_cpus_options_init(mh_plan_cpus_options *options);
  * reservation; the rest is still shared between the GPUs, with at least one worker for every rank.
  * A rank's own share is total / ranks. Fewer ranks than GPUs change nothing: a GPU has to be fed
  * whichever process drives it. *out is untouched on failure. Any thread.
- * Errors: MH_ERR_INVALID for NULL, a number below 0 or above MH_PLAN_MOST, or a struct_size of
- * another version. */
+ * Errors: MH_ERR_INVALID for NULL, a number below 0 or above MH_PLAN_MOST, or options that
+ * were not initialised; MH_ERR_UNSUPPORTED for options of a newer version (millhead.h). */
 MH_API MH_MUST_CHECK mh_status mh_plan_cpus_make(mh_plan_cpus *out,
                                                  const mh_plan_cpus_options *options,
                                                  mh_error *err);
@@ -92,12 +96,16 @@ typedef struct mh_plan_memory {
 } mh_plan_memory;
 
 /* Fills *options with defaults: one rank, prefetch 2, no worker, no batch. Any thread. */
-MH_API void mh_plan_memory_options_init(mh_plan_memory_options *options);
+MH_API void mh_plan_memory_options_init_sized(mh_plan_memory_options *options, size_t struct_size);
+static inline void mh_plan_memory_options_init(mh_plan_memory_options *options)
+{
+    mh_plan_memory_options_init_sized(options, sizeof *options);
+}
 
 /* What the batches of all ranks take: each rank keeps slots for workers x prefetch batches that are
  * under way and for 3 that the loop holds. The samples that workers hold while they make a batch,
  * and the processes themselves, come on top. *out is untouched on failure. Any thread.
- * Errors: MH_ERR_INVALID for NULL, a struct_size of another version, numbers out of range (workers
+ * Errors: MH_ERR_INVALID for NULL, options that were not initialised, numbers out of range (workers
  * 0 to MH_PLAN_MOST, prefetch and ranks from 1), no batch_bytes, or more bytes than 64 bits hold.
  */
 MH_API MH_MUST_CHECK mh_status mh_plan_memory_make(mh_plan_memory *out,
@@ -154,14 +162,19 @@ typedef struct mh_plan_threads {
 } mh_plan_threads;
 
 /* Fills *options with defaults: one rank, no worker, single-threaded. Any thread. */
-MH_API void mh_plan_threads_options_init(mh_plan_threads_options *options);
+MH_API void mh_plan_threads_options_init_sized(mh_plan_threads_options *options,
+                                               size_t struct_size);
+static inline void mh_plan_threads_options_init(mh_plan_threads_options *options)
+{
+    mh_plan_threads_options_init_sized(options, sizeof *options);
+}
 
 /* Counts. Single-threaded, the total is that of the processes that load; with pools each of them
  * has one, which works while it waits; a cluster's threads come on top of loader workers. The
  * advice: with R ranks on C CPUs a pool of up to C / R threads, at most 8 and not less than half of
  * it; a rank's own cluster of up to 2 workers with up to 4 threads; or one cluster on the CPUs that
- * the ranks leave. *out is untouched on failure. Any thread. Errors: MH_ERR_INVALID for NULL, a
- * struct_size of another version, a mode that is none, or numbers out of range (0 or, for ranks, 1
+ * the ranks leave. *out is untouched on failure. Any thread. Errors: MH_ERR_INVALID for NULL,
+ * options that were not initialised, an unknown mode, or numbers out of range (0 or, for ranks, 1
  * to MH_PLAN_MOST). */
 MH_API MH_MUST_CHECK mh_status mh_plan_threads_make(mh_plan_threads *out,
                                                     const mh_plan_threads_options *options,
@@ -214,14 +227,18 @@ typedef struct mh_plan_whatif {
 #define MH_WHATIF_WAIT 0.02
 
 /* Fills *options with defaults: one accelerator, everything as in the run. Any thread. */
-MH_API void mh_plan_whatif_options_init(mh_plan_whatif_options *options);
+MH_API void mh_plan_whatif_options_init_sized(mh_plan_whatif_options *options, size_t struct_size);
+static inline void mh_plan_whatif_options_init(mh_plan_whatif_options *options)
+{
+    mh_plan_whatif_options_init_sized(options, sizeof *options);
+}
 
 /* From what batches cost in a run, what other settings would give: replays of its steady part
  * (mh_replay), the CPUs shared by all accelerators. Making a batch and reading for it grow with the
  * batch size. A step time that is given changes the time the device takes, not the loop's own work.
  * Blocked time is taken as it was: a disk that gets full is not foreseen, compare read_bytes_per_s
- * with what it gives. *out is untouched on failure. Any thread. Errors: MH_ERR_INVALID for NULL, a
- * struct_size of another version, numbers out of range, more memory than 64 bits count;
+ * with what it gives. *out is untouched on failure. Any thread. Errors: MH_ERR_INVALID for NULL,
+ * options or facts that were not initialised, numbers out of range, more memory than 64 bits count;
  * MH_ERR_UNSUPPORTED where the run does not tell what making its batches took; MH_ERR_NOMEM. */
 MH_API MH_MUST_CHECK mh_status mh_plan_whatif_make(mh_plan_whatif *out, const mh_facts *facts,
                                                    const mh_plan_whatif_options *options,

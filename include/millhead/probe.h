@@ -45,7 +45,11 @@ typedef struct mh_probe {
 } mh_probe;
 
 /* Fills *options with defaults: the current directory, 256 MiB, 8 seconds. Any thread. */
-MH_API void mh_probe_options_init(mh_probe_options *options);
+MH_API void mh_probe_options_init_sized(mh_probe_options *options, size_t struct_size);
+static inline void mh_probe_options_init(mh_probe_options *options)
+{
+    mh_probe_options_init_sized(options, sizeof *options);
+}
 
 /* Whether a path would be read as a URL: SCHEME://... Any thread. */
 MH_API int mh_probe_is_url(const char *path);
@@ -59,7 +63,8 @@ MH_API int mh_probe_is_url(const char *path);
  * Errors: MH_ERR_NOT_FOUND (no such path, or no file to read), MH_ERR_IO (not readable; with
  * sys_errno ENOSPC: not enough room, both figures in the message), MH_ERR_TIMEOUT (a server that
  * is silent for 10 seconds), MH_ERR_UNSUPPORTED (a URL that is not of http; with sys_errno ENOPKG:
- * libcurl is not installed), MH_ERR_INVALID, MH_ERR_NOMEM, MH_ERR_CLOSED. One thread at a time. */
+ * libcurl is not installed, ELIBACC: libmillhead-net.so is not, ENOSYS: the library was built
+ * without libcurl), MH_ERR_INVALID, MH_ERR_NOMEM, MH_ERR_CLOSED. One thread at a time. */
 MH_API MH_MUST_CHECK mh_status mh_probe_run(mh_probe *out, const mh_probe_options *options,
                                             mh_error *err);
 

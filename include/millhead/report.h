@@ -11,7 +11,8 @@ extern "C" {
 #endif
 
 /* The verdict on a run's facts (mh_verdict_make), with warnings of what its files tell: bad lines,
- * an end that is missing, other loaders. Errors: as mh_verdict_make. One thread at a time per run.
+ * an end that is missing, other loaders. *out and errors: as mh_verdict_make. One thread at a time
+ * per run.
  */
 MH_API MH_MUST_CHECK mh_status mh_run_judge(mh_verdict *out, const mh_run *run, mh_error *err);
 

@@ -12,19 +12,34 @@ if TYPE_CHECKING:
     from typing import Any
 
     from millhead import data, report
-    from millhead._load_config import load_config
-    from millhead._watch import watch
+    from millhead.bench.configs import load_config
+    from millhead.dataset import open
+    from millhead.loader import Loader
     from millhead.timer import StepTimer
+    from millhead.watching.loops import watch
 
-__all__ = ["Advice", "Error", "StepTimer", "__version__", "data", "load_config", "report", "watch"]
+__all__ = [
+    "Advice",
+    "Error",
+    "Loader",
+    "StepTimer",
+    "__version__",
+    "data",
+    "load_config",
+    "open",
+    "report",
+    "watch",
+]
 
 #: Public names that are looked up when they are asked for, and where.
 _LAZY = {
+    "Loader": "millhead.loader",
     "StepTimer": "millhead.timer",
     "data": "millhead.data",
-    "load_config": "millhead._load_config",
+    "load_config": "millhead.bench.configs",
+    "open": "millhead.dataset",
     "report": "millhead.report",
-    "watch": "millhead._watch",
+    "watch": "millhead.watching.loops",
 }
 
 #: The advice where there is no C core and torch's own iterators serve; None: there is one.
@@ -47,7 +62,9 @@ except ImportError as error:
         __version__ = "unknown"
 
     class Error(RuntimeError):  # type: ignore[no-redef]
-        """An error of millhead's engine."""
+        """An error of millhead's engine; ``code`` says which kind, in fixed words."""
+
+        code = "internal error"
 
 
 class Advice(UserWarning):
@@ -57,7 +74,7 @@ class Advice(UserWarning):
 def __getattr__(name: str) -> "Any":
     if name not in _LAZY:
         raise AttributeError(f"module 'millhead' has no attribute {name!r}")
-    if name == "watch" and _no_core is not None:
+    if name in ("Loader", "open", "watch") and _no_core is not None:
         raise AttributeError(f"millhead.{name} needs the C core: {_no_core}")
     from importlib import import_module
 

@@ -17,7 +17,7 @@ VERBS = {
 
 def main() -> int:
     """The verb named by the first argument."""
-    if sys.stderr is None:  # closed: else what is told there would go to standard output
+    if sys.stderr is None:  # closed: else messages would go to standard output
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the end
     verb, arguments = (sys.argv[1:2] or [""])[0], sys.argv[2:]
     if verb not in VERBS:

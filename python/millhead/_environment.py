@@ -20,25 +20,21 @@ from typing import Any
 import millhead
 from millhead._mounts import mount_of
 
-#: Arguments with such a name in them are told without their value.
+#: Arguments with such a name in them are recorded without their value.
 _SECRET = re.compile(r"(?i)(token|secret|password|passwd|api[-_]?key|credential|auth)")
 
 
 def environment() -> dict[str, Any]:
     """All of it; what cannot be found out is None."""
     machine = _machine()
+    fingerprint = hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()[:16]
     return {
-        "fingerprint": _hash(machine),
+        "fingerprint": fingerprint,
         **machine,
         "disk": _disk(),
         "host": socket.gethostname(),
         "argv": redacted(sys.argv),
     }
-
-
-def fingerprint() -> str:
-    """A short hash of the machine, its limits and versions."""
-    return _hash(_machine())
 
 
 def boot_id() -> str | None:
@@ -60,10 +56,6 @@ def redacted(arguments: list[str]) -> list[str]:
             shown.append(re.sub(r"//[^/@\s]+@", "//***@", argument))
         hide_next = not equals and argument.startswith("-") and bool(_SECRET.search(argument))
     return shown
-
-
-def _hash(machine: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _machine() -> dict[str, Any]:

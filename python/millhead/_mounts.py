@@ -46,7 +46,7 @@ class Mount(NamedTuple):
 
 
 def mount_of(path: str | os.PathLike[str]) -> Mount:
-    """The mount that holds a path, there or not; of empty texts where the system does not tell."""
+    """The mount that holds a path, there or not; with empty fields where it is not known."""
     try:
         text = Path("/proc/self/mounts").read_text(errors="replace")
     except OSError:

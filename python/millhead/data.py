@@ -45,7 +45,7 @@ class Dummy:
         dtype: of all arrays, by numpy's name.
         latency: seconds of waiting without CPU, as for a remote store: a number, or
             ``("uniform", least, most)``, ``("exponential", mean)``, ``("lognormal", median, sigma)``.
-        tail: ``(probability, seconds)``: few samples that wait so much longer.
+        tail: ``(probability, seconds)``: few samples that wait this much longer.
         python_cpu: CPU seconds of interpreted Python.
         native_cpu: CPU seconds inside native code, which runs no Python meanwhile.
         read: bytes read from a file, for each sample from a place of its own.
@@ -129,13 +129,14 @@ class Dummy:
         fails = draw.random() < self.failure_rate
         seconds = self.tail[1] if draw.random() < self.tail[0] else 0.0
         if kind == "constant":
-            return fails, seconds + numbers[0]
-        if kind == "uniform":
-            return fails, seconds + draw.uniform(*numbers)
-        if kind == "exponential":
-            return fails, seconds + (draw.expovariate(1 / numbers[0]) if numbers[0] else 0.0)
-        median, sigma = numbers
-        return fails, seconds + median * math.exp(draw.gauss(0.0, sigma))
+            seconds += numbers[0]
+        elif kind == "uniform":
+            seconds += draw.uniform(*numbers)
+        elif kind == "exponential":
+            seconds += draw.expovariate(1 / numbers[0]) if numbers[0] else 0.0
+        else:
+            seconds += numbers[0] * math.exp(draw.gauss(0.0, numbers[1]))
+        return fails, seconds
 
     def _leaves(self, make: Callable[[tuple[int, ...]], Any]) -> Any:
         if isinstance(self.shape, Mapping):
@@ -220,7 +221,7 @@ _native_rate = 0.0
 
 
 def _derive(rounds: int) -> float:
-    """Hashes so many rounds in one native call, which needs next to no memory; rounds a second."""
+    """Hashes in one native call, which needs next to no memory; its rounds a second."""
     began = time.thread_time()
     hashlib.pbkdf2_hmac("sha256", b"mill", b"head", rounds)
     took = time.thread_time() - began

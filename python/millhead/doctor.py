@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,10 +16,11 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from millhead._options import read_text, show
-from millhead._sampler import Sampler
+from millhead import _command_line as cli
+from millhead.watching.usage_sampler import Sampler
 
 HELP = """\
 usage: millhead doctor [--json] [-o RUN_DIR] [--probe FILE] -- COMMAND [ARGUMENTS...]
@@ -40,14 +40,9 @@ exit codes: 0 the program ended well, 1 it failed or nothing was recorded, 2 usa
 130 it was interrupted
 """
 
-SEE_HELP = "see millhead doctor --help"
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+SEE_HELP = "(doctor): see millhead doctor --help"
 #: Passed on to the program. Those of a terminal reach it without us.
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-
-
-class Wrong(Exception):
-    """Something about the request: WHAT, WHAT TO DO."""
 
 
 @dataclass
@@ -66,13 +61,13 @@ def main(arguments: list[str]) -> int:
     try:
         request = _parse(arguments)
         if request.help:
-            show(HELP, end="")
-            return OK
+            cli.show(HELP, end="")
+            return 0
         with _run_directory(request.keep) as run:
             return _judge(request, run, _run(request, run))
-    except Wrong as wrong:
-        _say(*wrong.args)
-        return USAGE
+    except cli.UsageError as error:
+        cli.say(str(error))
+        return cli.EXIT_USAGE
 
 
 def _parse(arguments: list[str]) -> Request:
@@ -90,14 +85,17 @@ def _parse(arguments: list[str]) -> Request:
             return request
         elif option in ("-o", "--probe"):
             if not rest or rest[0] == "--":
-                raise Wrong(f"option '{option}' needs a value", SEE_HELP)
+                raise cli.UsageError(f"option '{option}' needs a value {SEE_HELP}")
             setattr(request, "keep" if option == "-o" else "probe", rest.pop(0))
         elif option.startswith("-"):
-            raise Wrong(f"option '{option}' does not go with a command to run", SEE_HELP)
+            raise cli.UsageError(f"option '{option}' does not go with a command to run {SEE_HELP}")
         else:
-            raise Wrong(f"'{option}' is before '--'", f"give the command after it; {SEE_HELP}")
+            raise cli.UsageError(
+                f"'{option}' is before '--' (doctor): give the command after it; see millhead "
+                "doctor --help"
+            )
     if not request.command:
-        raise Wrong("no command after '--'", SEE_HELP)
+        raise cli.UsageError(f"no command after '--' {SEE_HELP}")
     if request.probe is not None:
         _check_probe(request.probe)
     return request
@@ -106,11 +104,11 @@ def _parse(arguments: list[str]) -> Request:
 def _check_probe(path: str) -> None:
     """Before the program runs, not after; what the file holds is the command's business."""
     try:
-        json.loads(read_text(path))
+        json.loads(cli.read_text(path))
     except (OSError, ValueError) as error:
-        raise Wrong(
-            f"cannot read --probe {path}: {error}",
-            "make it with: millhead probe PATH --json > FILE",
+        raise cli.UsageError(
+            f"cannot read --probe {path}: {error} (doctor): make it with: millhead probe PATH "
+            "--json > FILE"
         ) from None
 
 
@@ -126,35 +124,23 @@ def _run_directory(keep: str | None) -> Iterator[Path]:
     path = Path(keep).absolute()
     try:
         path.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path).close()  # as root, permissions alone do not tell
+        tempfile.TemporaryFile(dir=path).close()  # permissions alone do not show it, as root
     except OSError as error:
-        raise Wrong(
-            f"cannot write into '{keep}': {error.strerror}", "give -o another directory"
+        raise cli.UsageError(
+            f"cannot write into '{keep}': {error.strerror} (doctor): give -o another directory"
         ) from None
     if any(path.glob("events*.jsonl")):
-        raise Wrong(f"'{keep}' has a run in it already", "give -o another directory")
+        raise cli.UsageError(
+            f"'{keep}' has a run in it already (doctor): give -o another directory"
+        )
     yield path
 
 
 # ---- the program ---------------------------------------------------------------------------------
 
 
-def _environment(run: Path) -> dict[str, str]:
-    startup = str(Path(__file__).parent / "_startup")
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if startup not in paths:
-        paths.insert(0, startup)
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "MILLHEAD_WATCH": str(run),
-        "MILLHEAD_WATCH_HOOKS": "1",  # torch tells when training begins and ends
-        "MILLHEAD_SAMPLED": "1",  # by us, from outside
-    }
-
-
 def _run(request: Request, run: Path) -> int:
-    """Runs the program to its end; its exit code, negative for a signal, INTERRUPTED for Ctrl-C."""
+    """Runs the program to its end; its exit code, negative for a signal, 130 for Ctrl-C."""
     signals = {*PASSED_ON, signal.SIGCHLD}
     # Blocked before there is a child, so that none is missed; the child gets the mask of before.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
@@ -168,29 +154,35 @@ def _run(request: Request, run: Path) -> int:
                 pass
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if sampler.problem is not None:
-        _say(f"sampling ended early: {sampler.problem}", "CPU and memory are known in part only")
-    if interrupted or child.returncode in (-signal.SIGINT, INTERRUPTED):
-        return INTERRUPTED
+        cli.say(
+            f"sampling ended early: {sampler.problem} (doctor): CPU and memory are known in part "
+            "only"
+        )
+    if interrupted or child.returncode in (-signal.SIGINT, cli.EXIT_INTERRUPTED):
+        return cli.EXIT_INTERRUPTED
     return child.returncode
 
 
 def _start(request: Request, run: Path, mask: Iterable[int]) -> subprocess.Popen[bytes]:
+    watched = {
+        "PYTHONPATH": cli.python_path(),
+        "MILLHEAD_WATCH": str(run),
+        "MILLHEAD_WATCH_HOOKS": "1",  # when training begins and ends
+        "MILLHEAD_SAMPLED": "1",  # by us, from outside
+    }
     try:
         return subprocess.Popen(
             request.command,
-            env=_environment(run),
+            env={**os.environ, **watched},
             stdout=sys.stderr if request.json else None,
-            preexec_fn=lambda: _set_mask(mask),  # noqa: PLW1509 - there is no other thread yet
+            # there is no other thread yet
+            preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, mask),  # noqa: PLW1509
         )
     except OSError as error:
-        raise Wrong(
-            f"cannot start '{request.command[0]}': {error.strerror}",
-            "give a command, such as python train.py, after '--'",
+        raise cli.UsageError(
+            f"cannot start '{request.command[0]}': {error.strerror} (doctor): give a command, such "
+            "as python train.py, after '--'"
         ) from None
-
-
-def _set_mask(mask: Iterable[int]) -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _wait(child: subprocess.Popen[bytes], signals: Iterable[int]) -> bool:
@@ -214,27 +206,30 @@ def _judge(request: Request, run: Path, code: int) -> int:
     if sys.stdout is not None:  # closed: the command that judges says so
         sys.stdout.flush()
     if not any(run.glob("events*.jsonl")):
-        _say(*_nothing_recorded(request, code))
-        return INTERRUPTED if code == INTERRUPTED else FAILED
+        cli.say(_nothing_recorded(request, code))
+        return cli.EXIT_INTERRUPTED if code == cli.EXIT_INTERRUPTED else cli.EXIT_FAILED
+    program = cli.find_command()
+    if program is None:
+        raise cli.UsageError("no command millhead beside this Python (doctor): reinstall millhead")
     probe = ["--probe", request.probe] if request.probe else []
-    command = [_command(), "doctor", *(["--json"] if request.json else []), *probe, str(run)]
+    command = [program, "doctor", *(["--json"] if request.json else []), *probe, str(run)]
     judged = subprocess.run(command, check=False).returncode
-    if code == INTERRUPTED:
-        return INTERRUPTED
+    if code == cli.EXIT_INTERRUPTED:
+        return cli.EXIT_INTERRUPTED
     if code != 0:
-        _say(f"the program {_ending(code)}", "the verdict is of what ran until then")
-        return FAILED
+        cli.say(f"the program {_ending(code)} (doctor): the verdict is of what ran until then")
+        return cli.EXIT_FAILED
     return judged
 
 
-def _nothing_recorded(request: Request, code: int) -> tuple[str, str]:
-    if code not in (OK, INTERRUPTED):
-        return f"the program {_ending(code)} before any batch", "see what it printed"
-    if code == INTERRUPTED:
-        return "the program was interrupted before any batch", "let it run a while"
+def _nothing_recorded(request: Request, code: int) -> str:
+    if code not in (0, cli.EXIT_INTERRUPTED):
+        return f"the program {_ending(code)} before any batch (doctor): see what it printed"
+    if code == cli.EXIT_INTERRUPTED:
+        return "the program was interrupted before any batch (doctor): let it run a while"
     return (
-        f"no torch DataLoader was iterated by '{os.path.basename(request.command[0])}'",
-        "run the program that trains, or wrap its loop in millhead.watch",
+        f"no torch DataLoader was iterated by '{os.path.basename(request.command[0])}' (doctor): "
+        "run the program that trains, or wrap its loop in millhead.watch"
     )
 
 
@@ -242,18 +237,3 @@ def _ending(code: int) -> str:
     if code >= 0:
         return f"failed with exit code {code}"
     return f"was ended by signal {-code}"
-
-
-def _command() -> str:
-    """The command millhead: beside this interpreter, else in PATH."""
-    beside = Path(sys.executable).parent / "millhead"
-    found = str(beside) if beside.exists() else shutil.which("millhead")
-    if found is None:
-        raise Wrong("no command millhead beside this Python", "reinstall millhead")
-    return found
-
-
-def _say(what: str, todo: str) -> None:
-    """A message stays one line and moves no cursor, whatever it quotes."""
-    line = f"millhead: {what} (doctor): {todo}"
-    print("".join(char if char.isprintable() else "?" for char in line), file=sys.stderr)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import html
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from millhead._command_line import find_command
 
 __all__ = ["Page", "make", "show"]
 
@@ -45,10 +46,13 @@ def make(*runs: str | os.PathLike[str]) -> str:
     """
     if not runs:
         raise TypeError("give at least one run")
+    program = find_command()
+    if program is None:
+        raise RuntimeError("no command millhead beside this Python: reinstall millhead")
     with tempfile.TemporaryDirectory(prefix="millhead-report-") as directory:
         page = Path(directory) / "report.html"
         paths = [os.fspath(run) for run in runs]
-        command = [_command(), "report", "-o", str(page), "--", *paths]
+        command = [program, "report", "-o", str(page), "--", *paths]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(
@@ -74,12 +78,3 @@ def show(*runs: str | os.PathLike[str], height: int = 900) -> Page | None:
         return page
     ipython.display.display(page)
     return None
-
-
-def _command() -> str:
-    """The command millhead: beside this interpreter, else in PATH."""
-    beside = Path(sys.executable).parent / "millhead"
-    found = str(beside) if beside.exists() else shutil.which("millhead")
-    if found is None:
-        raise RuntimeError("no command millhead beside this Python: reinstall millhead")
-    return found

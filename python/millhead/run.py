@@ -10,9 +10,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from pathlib import Path
 
-from millhead._options import show
+from millhead._command_line import EXIT_USAGE, python_path, say, show
 
 HELP = """\
 usage: millhead run SCRIPT [ARGUMENTS...]
@@ -48,13 +47,10 @@ def main(arguments: list[str]) -> int:
         return 0
     wrong = _what_is_wrong(arguments)
     if wrong is not None:
-        print(f"millhead: {_printable(wrong)}", file=sys.stderr)
-        return 2
-    startup = str(Path(__file__).parent / "_startup")
+        say(wrong)
+        return EXIT_USAGE
     os.environ["MILLHEAD_RUN"] = "1"  # also where MILLHEAD_WATCH asks only to watch
-    paths = os.environ.get("PYTHONPATH")
-    if startup not in (paths or "").split(os.pathsep):
-        os.environ["PYTHONPATH"] = f"{startup}{os.pathsep}{paths}" if paths else startup
+    os.environ["PYTHONPATH"] = python_path()
     os.execv(sys.executable, [sys.executable, *_interpreter_options(), *arguments])
 
 
@@ -99,8 +95,3 @@ def _interpreter_options() -> list[str]:
     """Those that this interpreter was given before ``-m millhead``."""
     given = sys.orig_argv[1 : len(sys.orig_argv) - (len(sys.argv) - 1)]
     return given[:-2] if given[-2:] == ["-m", "millhead"] else []
-
-
-def _printable(text: str) -> str:
-    """A message stays one line and moves no cursor, whatever it quotes."""
-    return "".join(char if char.isprintable() else "?" for char in text)

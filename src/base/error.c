@@ -15,7 +15,7 @@ static const char *const status_names[] = {
 };
 
 static const char *const status_exceptions[] = {
-#define MH_STATUS_EXCEPTION(code, name, exception) exception,
+#define MH_STATUS_EXCEPTION(code, name, exception) #exception,
     MH_STATUS_LIST(MH_STATUS_EXCEPTION)
 #undef MH_STATUS_EXCEPTION
 };

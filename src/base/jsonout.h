@@ -1,5 +1,6 @@
 /* jsonout.h - writing JSON: one call per key or value; commas, quotes and escapes come by
- * themselves SPDX-License-Identifier: Apache-2.0
+ * themselves
+ * SPDX-License-Identifier: Apache-2.0
  *
  * Into a growing text, or through it into a file. A failure is remembered: write on, ask once at
  * the end. One thread at a time.

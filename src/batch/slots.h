@@ -1,4 +1,4 @@
-/* slots.h - the pool of shared, reusable memory that batches live in
+/* slots.h - the pool of reusable memory that batches live in, shared with workers or private
  * SPDX-License-Identifier: Apache-2.0
  *
  * A slot's life:
@@ -16,6 +16,15 @@
  *
  * FROZEN: a child the user forks while tensors point into a slot goes on seeing shared memory, so a
  * slot held at that moment is never written again.
+ *
+ * Threads: any thread may call any of these functions, without Python's lock, while the pool is
+ * known to be there: the caller holds the owner's reference, or a slot that is FILLING or HELD and
+ * the owner lets go only afterwards. A mutex inside the pool guards the list of slots; reserving
+ * holds it while the kernel finds memory, some 20 ms for 64 MB. Abandoning, holding and unref take
+ * no lock. A slot belongs to the thread it was granted to until that thread abandons or holds it.
+ *
+ * Forks: in a child all of this is inert, and the mutex is never touched: another thread of the
+ * parent may have held it at that moment. Reserving and granting are refused, figures are 0.
  */
 #ifndef MH_BATCH_SLOTS_H
 #define MH_BATCH_SLOTS_H
@@ -40,10 +49,14 @@ typedef struct mh_pool_stats {
  * Errors: MH_ERR_NOMEM, MH_ERR_IO. */
 MH_MUST_CHECK mh_status mh_pool_open(mh_pool **out, uint64_t budget_bytes, mh_error *err);
 
+/* The same in memory of this process alone, for threads to fill: a child that the user forks has a
+ * copy, so that nothing is ever frozen. Errors: MH_ERR_NOMEM. */
+MH_MUST_CHECK mh_status mh_pool_open_private(mh_pool **out, uint64_t budget_bytes, mh_error *err);
+
 /* Drops the owner's reference. The memory goes with the last held slot. NULL allowed. */
 void mh_pool_unref(mh_pool *pool);
 
-/* The memfd, for workers to attach; it stays the pool's. */
+/* The memfd, for workers to attach; it stays the pool's. -1: the pool is private. */
 int mh_pool_fd(const mh_pool *pool);
 
 /* Address space to map when attaching. */
@@ -51,29 +64,34 @@ size_t mh_pool_map_bytes(const mh_pool *pool);
 
 /* Makes sure that `count` slots of at least `slot_bytes` exist, FROZEN and RETIRED ones apart.
  * A larger size than before replaces the old slots: free ones now, others when they come back.
- * Slots made before a refusal stay usable. Errors: MH_ERR_NOMEM with the figures, MH_ERR_FORKED.
- * The owner's thread. */
+ * Slots made before a refusal stay usable; where not even one of a larger size could be made, the
+ * old ones do. Errors: MH_ERR_NOMEM with the figures, MH_ERR_FORKED. Takes the lock. */
 MH_MUST_CHECK mh_status mh_pool_reserve(mh_pool *pool, size_t slot_bytes, uint32_t count,
                                         mh_error *err);
 
-/* A slot for a worker to fill, or NULL when none is free. The owner's thread. */
+/* A slot for a worker to fill, or NULL when none is free. Takes the lock. */
 mh_slot *mh_pool_grant(mh_pool *pool);
 
 /* A FILLING slot of its own size, for something that fits nowhere else (an index of many numbers).
- * Errors as mh_pool_reserve. The owner's thread. */
+ * Errors as mh_pool_reserve. Takes the lock. */
 MH_MUST_CHECK mh_status mh_pool_grant_extra(mh_pool *pool, mh_slot **out, size_t bytes,
                                             mh_error *err);
 
-/* Slots that are neither held nor lost. What is left for batches under way. */
-uint32_t mh_pool_unheld(const mh_pool *pool);
+/* Slots that are neither held nor lost. What is left for batches under way. Takes the lock. */
+uint32_t mh_pool_unheld(mh_pool *pool);
 
-/* FILLING -> FREE: the batch was copied out, or its worker is dead and waited for. */
+/* Those of them that have at least `slot_bytes`. Takes the lock. */
+uint32_t mh_pool_unheld_of(mh_pool *pool, size_t slot_bytes);
+
+/* FILLING -> FREE: the batch was copied out, or its worker is dead and waited for. The slot may be
+ * gone afterwards. Takes no lock. */
 void mh_slot_abandon(mh_slot *slot);
 
-/* FILLING -> HELD with `refs` references, each ended by mh_slot_unref. Keeps the pool alive. */
+/* FILLING -> HELD with `refs` references, each ended by mh_slot_unref. Keeps the pool alive.
+ * Takes no lock. */
 void mh_slot_hold(mh_slot *slot, uint32_t refs);
 
-/* Ends one reference. Any thread; takes no lock and allocates nothing. Inert after a fork. */
+/* Ends one reference. Takes no lock and allocates nothing. Inert after a fork. */
 void mh_slot_unref(mh_slot *slot);
 
 /* The slot's bytes in this process, their offset in the memfd and their number. */
@@ -81,9 +99,11 @@ uint8_t *mh_slot_data(const mh_slot *slot);
 size_t mh_slot_offset(const mh_slot *slot);
 size_t mh_slot_bytes(const mh_slot *slot);
 
-/* HELD -> FROZEN for every slot: call right before the user forks. The owner's thread. */
+/* HELD -> FROZEN for every slot: call right before the user forks. Takes the lock, and has let go
+ * of it on return; what other threads hold from then until the fork is not frozen. */
 void mh_pool_freeze_held(mh_pool *pool);
 
-void mh_pool_stats_read(const mh_pool *pool, mh_pool_stats *out);
+/* Takes the lock. All 0 after a fork. */
+void mh_pool_stats_read(mh_pool *pool, mh_pool_stats *out);
 
 #endif

@@ -1,11 +1,11 @@
 /* batches.c - our own events: what every batch cost, how the loader was set up
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "diagnose/run.h"
+#include "diagnose/run_reader.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "diagnose/costs.h"
+#include "plan/batch_costs.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * The log tells of training steps and, in spite of the name "get-batch", of single samples by the
  * pid of their worker. Events are in the order of printing, so everything is sorted by time first.
  */
-#include "diagnose/run.h"
+#include "diagnose/run_reader.h"
 
 #include "base/alloc.h"
 #include "base/error.h"

@@ -1,7 +1,7 @@
 /* evidence.c - the lines of a verdict: what was measured, said in words
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "diagnose/inquiry.h"
+#include "diagnose/judging.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * cheaper code the advice, and then the gain is the one of half the cost.
  */
 #include "base/error.h"
-#include "diagnose/inquiry.h"
+#include "diagnose/judging.h"
 
 #include <string.h>
 

@@ -220,13 +220,10 @@ static void sum_up(mh_live *live)
 {
     mh_facts *facts = &live->facts;
     char line[MH_VERDICT_LINE];
-    *facts = (mh_facts){.vantage = MH_VANTAGE_OUTSIDE,
-                        .workers = (int)live->outside.workers_most,
-                        .prefetch = -1,
-                        .batch_size = -1,
-                        .in_order = -1,
-                        .persistent = -1,
-                        .pin_memory = live->outside.pin_thread ? 1 : -1};
+    mh_facts_init(facts);
+    facts->vantage = MH_VANTAGE_OUTSIDE;
+    facts->workers = (int)live->outside.workers_most;
+    facts->pin_memory = live->outside.pin_thread ? 1 : -1;
     (void)snprintf(facts->kind, sizeof facts->kind, "torch");
     mh_outside_sum(&live->outside, facts);
     double seconds = (double)facts->run_ns / 1e9;

@@ -4,8 +4,8 @@
 #ifndef MH_DIAGNOSE_LIVE_H
 #define MH_DIAGNOSE_LIVE_H
 
-#include "sys/usage.h"
-#include "sys/waiting.h"
+#include "observe/usage.h"
+#include "observe/waiting.h"
 
 #include <millhead/diagnose.h>
 #include <stdbool.h>

@@ -4,11 +4,11 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "diagnose/live.h"
-#include "diagnose/run.h"
+#include "diagnose/run_reader.h"
+#include "observe/gpu.h"
 #include "sys/clock.h"
 #include "sys/cpu.h"
 #include "sys/file.h"
-#include "sys/gpu.h"
 
 #include <limits.h>
 #include <sched.h>

@@ -6,7 +6,7 @@
  */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "diagnose/inquiry.h"
+#include "diagnose/judging.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * not, the waiting of the fast ranks hides in the phase that exchanges (mostly backward), so all
  * look alike in the sum: then the phases before it tell.
  */
-#include "diagnose/inquiry.h"
+#include "diagnose/judging.h"
 
 #include "base/alloc.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "diagnose/run.h"
+#include "diagnose/run_reader.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/jsonout.h"
-#include "diagnose/run.h"
+#include "diagnose/run_reader.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

@@ -5,7 +5,9 @@
  * whose removal shortens the run most is the cause; docs/verdicts/ states each rule as a formula.
  */
 #include "base/error.h"
-#include "diagnose/inquiry.h"
+#include "base/struct_size.h"
+#include "diagnose/judging.h"
+#include "plan/facts.h"
 
 /* A verdict replays some twenty times: more batches than this add seconds and no insight. */
 #define WINDOW_BATCHES 50000
@@ -517,6 +519,8 @@ static mh_loss largest(const mh_inquiry *inquiry)
 }
 
 /* Lists a cause among the others, in order of gain, each once. */
+_Static_assert((int)MH_CAUSE_COUNT <= MH_VERDICT_OTHERS, "every cause has room among the others");
+
 static void list_other(mh_verdict *out, mh_cause cause, double gain)
 {
     if (cause == out->cause)
@@ -524,7 +528,7 @@ static void list_other(mh_verdict *out, mh_cause cause, double gain)
     size_t at = 0;
     while (at < out->other_count && out->others[at].cause != cause)
         at++;
-    if (at == out->other_count)
+    if (at == out->other_count) /* a cause is listed once: all fit */
         out->others[out->other_count++] = (mh_suspect){cause, gain};
     else if (out->others[at].gain < gain)
         out->others[at].gain = gain;
@@ -682,13 +686,9 @@ static void judge_ranks_alone(const mh_facts *facts, mh_verdict *out)
     mh_say_fix(out, "%s", straggler.fix);
 }
 
-mh_status mh_verdict_make(mh_verdict *out, const mh_facts *facts, mh_error *err)
+void mh_verdict_init_sized(mh_verdict *verdict, size_t struct_size)
 {
-    if (!out || !facts)
-        return mh_fail(err, MH_ERR_INVALID, "a verdict needs facts and a place for its result");
-    if (facts->batch_count && !facts->batches)
-        return mh_fail(err, MH_ERR_INVALID, "%zu batches, and none given", facts->batch_count);
-    mh_verdict verdict = {
+    const mh_verdict unclear = {
         .cause = MH_CAUSE_UNCLEAR,
         .predicted_gain = 1,
         .stages.train = 1,
@@ -696,16 +696,37 @@ mh_status mh_verdict_make(mh_verdict *out, const mh_facts *facts, mh_error *err)
         .fix = "measure the run: for batch in millhead.watch(loader), or millhead doctor -- "
                "python train.py",
     };
-    mh_facts clean = *facts;
-    clean_facts(&clean);
+    mh_sized_write(verdict, struct_size, &unclear, sizeof unclear);
+}
+
+static mh_status judge_facts(mh_verdict *out, mh_facts *facts, mh_error *err)
+{
+    if (facts->batch_count && !facts->batches)
+        return mh_fail(err, MH_ERR_INVALID, "%zu batches, and none given", facts->batch_count);
+    clean_facts(facts);
     if (facts->batch_count) {
-        mh_inquiry inquiry = {.facts = &clean, .out = &verdict, .loss = MH_LOSS_COUNT};
-        MH_TRY(judge(&inquiry, err));
-    } else {
-        judge_ranks_alone(&clean, &verdict);
-        if (verdict.cause == MH_CAUSE_UNCLEAR && clean.usage.wall_ns)
-            mh_outside_judge(&clean, &verdict);
+        mh_inquiry inquiry = {.facts = facts, .out = out, .loss = MH_LOSS_COUNT};
+        return judge(&inquiry, err);
     }
-    *out = verdict;
+    judge_ranks_alone(facts, out);
+    if (out->cause == MH_CAUSE_UNCLEAR && facts->usage.wall_ns)
+        mh_outside_judge(facts, out);
     return MH_OK;
+}
+
+mh_status mh_verdict_make(mh_verdict *out, const mh_facts *facts, mh_error *err)
+{
+    mh_verdict verdict;
+    mh_whole_facts whole;
+    if (!out || !facts)
+        return mh_fail(err, MH_ERR_INVALID, "a verdict needs facts and a place for its result");
+    MH_TRY(mh_sized_check(out, MH_FIRST_SIZE(mh_verdict, warning_count), "mh_verdict", err));
+    mh_verdict_init(&verdict);
+    mh_status status = mh_facts_take(&whole, facts, err);
+    if (status == MH_OK)
+        status = judge_facts(&verdict, &whole.facts, err);
+    mh_facts_drop(&whole);
+    if (status == MH_OK)
+        mh_sized_write(out, out->struct_size, &verdict, sizeof verdict);
+    return status;
 }

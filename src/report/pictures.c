@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "base/error.h"
-#include "report/page.h"
+#include "report/html_page.h"
 #include "report/svg.h"
 #include <errno.h>
 #include <inttypes.h>

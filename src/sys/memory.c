@@ -1,4 +1,4 @@
-/* memory.c - memfd memory that processes share, and the limits it must respect
+/* memory.c - memory for batches, shared by memfd or private, and the limits it must respect
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "sys/memory.h"
@@ -81,8 +81,24 @@ static size_t page_round(size_t bytes)
 /* NORESERVE: the map is as large as the memory of the machine and mostly never touched. */
 static void *memory_map(int fd, size_t bytes)
 {
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    int kind = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, kind | MAP_NORESERVE, fd, 0);
     return base == MAP_FAILED ? NULL : base;
+}
+
+/* The largest map the kernel agrees to; NULL with errno where not even `floor` fits. */
+static uint8_t *map_largest(int fd, size_t *bytes, size_t floor)
+{
+    if (*bytes < floor)
+        *bytes = floor;
+    uint8_t *base = memory_map(fd, *bytes);
+    while (!base && *bytes > floor) {
+        *bytes = page_round(*bytes / 2);
+        if (*bytes < floor)
+            *bytes = floor;
+        base = memory_map(fd, *bytes);
+    }
+    return base;
 }
 
 mh_status mh_memory_create(mh_memory *out, const char *name, size_t map_bytes, size_t least_bytes,
@@ -93,15 +109,7 @@ mh_status mh_memory_create(mh_memory *out, const char *name, size_t map_bytes, s
     int fd = memfd_create(name, MFD_CLOEXEC);
     if (fd < 0)
         return mh_fail_sys(err, MH_ERR_IO, errno, "cannot create shared memory %s", name);
-    if (bytes < floor)
-        bytes = floor;
-    uint8_t *base = memory_map(fd, bytes);
-    while (!base && bytes > floor) {
-        bytes = page_round(bytes / 2);
-        if (bytes < floor)
-            bytes = floor;
-        base = memory_map(fd, bytes);
-    }
+    uint8_t *base = map_largest(fd, &bytes, floor);
     if (!base) {
         int failed = errno;
         (void)close(fd);
@@ -110,6 +118,18 @@ mh_status mh_memory_create(mh_memory *out, const char *name, size_t map_bytes, s
                            name);
     }
     *out = (mh_memory){.fd = fd, .base = base, .map_bytes = bytes};
+    return MH_OK;
+}
+
+mh_status mh_memory_create_private(mh_memory *out, size_t map_bytes, size_t least_bytes,
+                                   mh_error *err)
+{
+    size_t bytes = page_round(map_bytes);
+    uint8_t *base = map_largest(-1, &bytes, page_round(least_bytes ? least_bytes : 1));
+    if (!base)
+        return mh_fail_sys(err, MH_ERR_NOMEM, errno, "no address space for %.1f MB of memory",
+                           (double)bytes / 1e6);
+    *out = (mh_memory){.fd = -1, .base = base, .map_bytes = bytes};
     return MH_OK;
 }
 
@@ -140,9 +160,16 @@ mh_status mh_memory_attach(mh_memory *out, int fd, size_t map_bytes, mh_error *e
     return MH_OK;
 }
 
+/* Touches the pages now, where the kernel can: a first touch costs microseconds a page. */
+static void touch(uint8_t *start, size_t bytes)
+{
+    (void)madvise(start, bytes, MADV_HUGEPAGE);
+    (void)madvise(start, bytes, MADV_POPULATE_WRITE);
+}
+
 /* Backs one step. Signals are held back meanwhile: the kernel undoes an interrupted fallocate, so
  * under a profiler's timer a retry alone might never get to its end. Returns 0 or an errno. */
-static int memory_back(int fd, size_t offset, size_t bytes)
+static int back_step(int fd, size_t offset, size_t bytes)
 {
     sigset_t all, before;
     int failed;
@@ -165,32 +192,49 @@ static mh_status memory_refuse(mh_error *err, int sys_errno, uint64_t needed, ui
                      : mh_fail(err, MH_ERR_NOMEM, format, needed_mb, available_mb);
 }
 
-mh_status mh_memory_grow(mh_memory *memory, size_t size_bytes, mh_error *err)
+/* All or nothing: what earlier steps of a refused growth took goes back. */
+static void memory_unback(mh_memory *memory, size_t offset, size_t end)
+{
+    if (end > memory->size_bytes)
+        (void)!ftruncate(memory->fd, (off_t)memory->size_bytes);
+    mh_memory_release_range(memory, offset, end - offset);
+}
+
+mh_status mh_memory_back(mh_memory *memory, size_t offset, size_t bytes, mh_error *err)
 {
     mh_memory_room room;
-    size_t before = memory->size_bytes, wanted = page_round(size_bytes);
-    if (size_bytes <= before)
-        return MH_OK;
     mh_memory_room_read(&room, "");
-    if (wanted - before > room.available_bytes)
-        return memory_refuse(err, 0, wanted - before, room.available_bytes);
-    if (wanted > memory->map_bytes)
-        return memory_refuse(err, 0, wanted - before, memory->map_bytes - before);
-    for (size_t at = before; at < wanted;) {
-        size_t step = wanted - at < STEP_BYTES ? wanted - at : STEP_BYTES;
-        int failed = memory_back(memory->fd, at, step);
+    if (bytes > room.available_bytes)
+        return memory_refuse(err, 0, bytes, room.available_bytes);
+    if (offset > memory->map_bytes || bytes > memory->map_bytes - offset)
+        return memory_refuse(err, 0, bytes,
+                             offset < memory->map_bytes ? memory->map_bytes - offset : 0);
+    size_t end = offset + bytes;
+    if (memory->fd < 0)
+        touch(memory->base + offset, bytes);
+    for (size_t at = offset; memory->fd >= 0 && at < end;) {
+        size_t step = end - at < STEP_BYTES ? end - at : STEP_BYTES;
+        int failed = back_step(memory->fd, at, step);
         if (failed) {
-            /* All or nothing: what earlier steps took goes back. */
-            (void)!ftruncate(memory->fd, (off_t)before);
+            memory_unback(memory, offset, end);
             if (failed == ENOSPC || failed == ENOMEM)
-                return memory_refuse(err, failed, wanted - before, room.available_bytes);
+                return memory_refuse(err, failed, bytes, room.available_bytes);
             return mh_fail_sys(err, MH_ERR_IO, failed, "cannot grow shared memory to %.1f MB",
-                               (double)wanted / 1e6);
+                               (double)end / 1e6);
         }
         at += step;
     }
-    memory->size_bytes = wanted;
+    if (end > memory->size_bytes)
+        memory->size_bytes = end;
     return MH_OK;
+}
+
+mh_status mh_memory_grow(mh_memory *memory, size_t size_bytes, mh_error *err)
+{
+    size_t before = memory->size_bytes;
+    return size_bytes <= before
+               ? MH_OK
+               : mh_memory_back(memory, before, page_round(size_bytes) - before, err);
 }
 
 void mh_memory_release_range(mh_memory *memory, size_t offset, size_t bytes)
@@ -204,6 +248,10 @@ void mh_memory_release_range(mh_memory *memory, size_t offset, size_t bytes)
     size_t start = page_round(offset);
     if (start >= end)
         return;
+    if (memory->fd < 0) {
+        (void)madvise(memory->base + start, end - start, MADV_DONTNEED);
+        return;
+    }
     int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
     while (fallocate(memory->fd, mode, (off_t)start, (off_t)(end - start)) != 0 && errno == EINTR)
         continue;
@@ -215,7 +263,8 @@ void mh_memory_close(mh_memory *memory)
     if (!memory || !memory->base)
         return;
     (void)munmap(memory->base, memory->map_bytes);
-    (void)close(memory->fd);
+    if (memory->fd >= 0)
+        (void)close(memory->fd);
     *memory = (mh_memory){.fd = -1};
 }
 
@@ -226,4 +275,16 @@ void mh_memory_refresh(mh_memory *memory)
         size_t bytes = (size_t)file.st_size;
         memory->size_bytes = bytes < memory->map_bytes ? bytes : memory->map_bytes;
     }
+}
+
+static bool is_backed(const mh_memory *memory, uint64_t offset, uint64_t bytes)
+{
+    return offset <= memory->size_bytes && bytes <= memory->size_bytes - offset;
+}
+
+bool mh_memory_has(mh_memory *memory, uint64_t offset, uint64_t bytes)
+{
+    if (!is_backed(memory, offset, bytes))
+        mh_memory_refresh(memory);
+    return is_backed(memory, offset, bytes);
 }

@@ -1,10 +1,11 @@
-/* memory.h - memfd memory that processes share, and the limits it must respect
+/* memory.h - memory for batches, shared by memfd or private, and the limits it must respect
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef MH_SYS_MEMORY_H
 #define MH_SYS_MEMORY_H
 
 #include <millhead/error.h>
+#include <stdbool.h>
 
 /* What can be had at this moment. */
 typedef struct mh_memory_room {
@@ -25,9 +26,10 @@ void mh_memory_room_read(mh_memory_room *out, const char *root);
 size_t mh_memory_map_most(uint32_t shares);
 
 /* One memfd, mapped once at its largest size and grown in place, so that addresses never move and
- * one descriptor serves for ever. */
+ * one descriptor serves for ever. Private memory is the same without a memfd: a forked child has a
+ * copy of its own. */
 typedef struct mh_memory {
-    int fd;
+    int fd; /* -1: private */
     uint8_t *base;
     size_t map_bytes;  /* address space reserved (MAP_NORESERVE) */
     size_t size_bytes; /* backed by memory: beyond it is SIGBUS */
@@ -39,6 +41,10 @@ typedef struct mh_memory {
 MH_MUST_CHECK mh_status mh_memory_create(mh_memory *out, const char *name, size_t map_bytes,
                                          size_t least_bytes, mh_error *err);
 
+/* The same without a memfd. Errors: MH_ERR_NOMEM. */
+MH_MUST_CHECK mh_status mh_memory_create_private(mh_memory *out, size_t map_bytes,
+                                                 size_t least_bytes, mh_error *err);
+
 /* Maps another process's memfd; takes a descriptor that stays the caller's (it is duplicated,
  * close-on-exec). size_bytes is what the memfd has now. Errors: MH_ERR_IO, MH_ERR_NOMEM. */
 MH_MUST_CHECK mh_status mh_memory_attach(mh_memory *out, int fd, size_t map_bytes, mh_error *err);
@@ -48,8 +54,18 @@ MH_MUST_CHECK mh_status mh_memory_attach(mh_memory *out, int fd, size_t map_byte
  * and both figures. One thread at a time. */
 MH_MUST_CHECK mh_status mh_memory_grow(mh_memory *memory, size_t size_bytes, mh_error *err);
 
+/* Backs [offset, offset + bytes), whole pages, with a growth of the memfd where they lie beyond its
+ * end. Checks and errors as mh_memory_grow; on failure nothing of the range is backed. One thread
+ * at a time. */
+MH_MUST_CHECK mh_status mh_memory_back(mh_memory *memory, size_t offset, size_t bytes,
+                                       mh_error *err);
+
 /* Reads the size again: another process may have grown the memfd. */
 void mh_memory_refresh(mh_memory *memory);
+
+/* Whether [offset, offset + bytes) is backed: beyond is SIGBUS. Reads the size again where it must.
+ */
+bool mh_memory_has(mh_memory *memory, uint64_t offset, uint64_t bytes);
 
 /* Gives the pages of a range (page-aligned inwards) back; the range reads as zero afterwards. */
 void mh_memory_release_range(mh_memory *memory, size_t offset, size_t bytes);

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -105,4 +106,10 @@ int mh_process_threads(void)
     if (stat("/proc/self/task", &status) != 0 || status.st_nlink <= LINKS_OF_AN_EMPTY_DIRECTORY)
         return 0;
     return (int)status.st_nlink - LINKS_OF_AN_EMPTY_DIRECTORY;
+}
+
+uint64_t mh_storage_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_inblock * 512 : 0;
 }

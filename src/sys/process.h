@@ -25,4 +25,7 @@ MH_MUST_CHECK mh_status mh_process_exit_with(int pidfd, int exit_code, void (*ti
  * Any thread. */
 int mh_process_threads(void);
 
+/* Bytes that this process has read from storage; 0 where the kernel does not tell. Any thread. */
+uint64_t mh_storage_bytes(void);
+
 #endif

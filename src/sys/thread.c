@@ -14,6 +14,8 @@
  * library comes out of the stack, and a training process has loaded many. */
 #define DETACHED_STACK_BYTES ((size_t)256 << 10)
 
+#if MH_TEST_HOOKS
+
 static _Atomic uint64_t starts;
 static _Atomic uint64_t fail_at;
 
@@ -22,6 +24,23 @@ static bool thread_refused(void)
     uint64_t nth = atomic_fetch_add_explicit(&starts, 1, memory_order_relaxed) + 1;
     return nth == atomic_load_explicit(&fail_at, memory_order_relaxed);
 }
+
+uint64_t mh_thread_fail_at(uint64_t nth)
+{
+    atomic_store_explicit(&fail_at, 0, memory_order_relaxed);
+    uint64_t counted = atomic_exchange_explicit(&starts, 0, memory_order_relaxed);
+    atomic_store_explicit(&fail_at, nth, memory_order_relaxed);
+    return counted;
+}
+
+#else
+
+static bool thread_refused(void)
+{
+    return false;
+}
+
+#endif
 
 /* The new thread inherits the mask, so signals are blocked before it exists: blocking them inside
  * it would leave a moment in which a handler could run there. */
@@ -83,12 +102,4 @@ void mh_thread_join(mh_thread *thread)
         return;
     (void)pthread_join(thread->handle, NULL);
     thread->running = 0;
-}
-
-uint64_t mh_thread_fail_at(uint64_t nth)
-{
-    atomic_store_explicit(&fail_at, 0, memory_order_relaxed);
-    uint64_t counted = atomic_exchange_explicit(&starts, 0, memory_order_relaxed);
-    atomic_store_explicit(&fail_at, nth, memory_order_relaxed);
-    return counted;
 }

@@ -4,6 +4,7 @@
 #ifndef MH_SYS_THREAD_H
 #define MH_SYS_THREAD_H
 
+#include "mh_config.h"
 #include <millhead/error.h>
 #include <pthread.h>
 
@@ -26,8 +27,12 @@ MH_MUST_CHECK mh_status mh_thread_start_detached(void *(*run)(void *), void *arg
 /* Waits for the thread; accepts one that was never started or already joined. */
 void mh_thread_join(mh_thread *thread);
 
-/* Test seam. Makes start number `nth` (1 = the next one) fail; 0 switches injection off. Returns
+#if MH_TEST_HOOKS
+
+/* Makes start number `nth` (1 = the next one) fail; 0 switches injection off. Returns
  * the starts counted since the last call. */
 uint64_t mh_thread_fail_at(uint64_t nth);
+
+#endif
 
 #endif

@@ -62,8 +62,8 @@ typedef struct worker_block {
     _Atomic uint64_t position;
     _Atomic uint64_t busy_ns;
     _Atomic uint64_t heartbeat_ns;
-    _Atomic uint32_t excess; /* mh_excess; set after excess_bytes */
-    _Atomic uint64_t excess_bytes;
+    _Atomic uint32_t over_limit; /* mh_over_limit; set after over_limit_bytes */
+    _Atomic uint64_t over_limit_bytes;
 } worker_block;
 
 struct mh_control {
@@ -80,6 +80,8 @@ struct mh_control {
 };
 
 /* --- crash points --- */
+
+#if MH_TEST_HOOKS
 
 static struct {
     int armed; /* mh_point + 1; 0: none. Set before any ring is used. */
@@ -118,6 +120,15 @@ static inline void at_point(mh_point here)
     if (__builtin_expect(point.armed == (int)here + 1, 0) && --point.nth == 0)
         kill(getpid(), point.signal);
 }
+
+#else
+
+static inline void at_point(mh_point here)
+{
+    (void)here;
+}
+
+#endif
 
 /* --- layout --- */
 
@@ -219,6 +230,19 @@ static mh_status header_check(const control_header *header, size_t size, uint32_
     return MH_OK;
 }
 
+/* Finds the board of a control block whose header is good, if it has one. */
+static mh_status board_attach(mh_control *control, mh_error *err)
+{
+    const mh_control_size *size = &control->header->size;
+    size_t offset = board_offset(size->workers, size->depth);
+    if (!size->board)
+        return MH_OK;
+    control->board =
+        mh_board_attach(control->memory.base + offset, control->memory.map_bytes - offset);
+    return control->board ? MH_OK
+                          : mh_fail(err, MH_ERR_CORRUPT, "a control block with a damaged board");
+}
+
 mh_status mh_control_attach(mh_control **out, int fd, uint32_t worker, mh_error *err)
 {
     mh_control *control = mh_calloc(1, sizeof *control);
@@ -234,6 +258,8 @@ mh_status mh_control_attach(mh_control **out, int fd, uint32_t worker, mh_error 
     }
     control->header = (control_header *)(void *)control->memory.base;
     status = header_check(control->header, control->memory.map_bytes, worker, err);
+    if (status == MH_OK)
+        status = board_attach(control, err);
     if (status != MH_OK) {
         mh_memory_close(&control->memory);
         mh_free(control);
@@ -242,10 +268,6 @@ mh_status mh_control_attach(mh_control **out, int fd, uint32_t worker, mh_error 
     control->worker = worker;
     control->workers = control->header->size.workers;
     control->depth = control->header->size.depth;
-    if (control->header->size.board) {
-        size_t offset = board_offset(control->workers, control->depth);
-        control->board = mh_board_attach(control->memory.base + offset, (size_t)size - offset);
-    }
     control->fork_generation = mh_fork_generation();
     atomic_store(&block_of(control, worker)->pid, getpid());
     *out = control;
@@ -335,7 +357,7 @@ void mh_control_task_publish(mh_control *control, uint32_t worker)
     at_point(MH_POINT_TASK_PUBLISHED);
 }
 
-void mh_control_post(mh_control *control, uint32_t entry, bool again)
+void mh_control_publish_batch(mh_control *control, uint32_t entry, bool again)
 {
     at_point(MH_POINT_TASK_WRITTEN);
     mh_board_publish(control->board, entry, again);
@@ -434,24 +456,24 @@ void mh_control_view(const mh_control *control, uint32_t worker, mh_worker_view 
     };
 }
 
-bool mh_control_excess(const mh_control *control, uint32_t worker, mh_excess_view *out)
+bool mh_control_over_limit(const mh_control *control, uint32_t worker, mh_over_limit_view *out)
 {
     const worker_block *block = block_of(control, worker);
-    uint32_t excess = atomic_load(&block->excess);
-    if (excess == MH_EXCESS_NONE || excess > MH_EXCESS_STAYS)
+    uint32_t over_limit = atomic_load(&block->over_limit);
+    if (over_limit == MH_OVER_LIMIT_NONE || over_limit > MH_OVER_LIMIT_STAYS)
         return false;
-    *out = (mh_excess_view){.excess = (mh_excess)excess,
-                            .bytes = atomic_load(&block->excess_bytes),
-                            .results_put = atomic_load(&block->results_put)};
+    *out = (mh_over_limit_view){.over_limit = (mh_over_limit)over_limit,
+                                .bytes = atomic_load(&block->over_limit_bytes),
+                                .results_put = atomic_load(&block->results_put)};
     return true;
 }
 
-void mh_control_excess_seen(mh_control *control, uint32_t worker)
+void mh_control_over_limit_seen(mh_control *control, uint32_t worker)
 {
-    atomic_store(&block_of(control, worker)->excess, MH_EXCESS_NONE);
+    atomic_store(&block_of(control, worker)->over_limit, MH_OVER_LIMIT_NONE);
 }
 
-void mh_control_succeed(mh_control *control, uint32_t worker)
+void mh_control_replace_worker(mh_control *control, uint32_t worker)
 {
     worker_block *block = block_of(control, worker);
     uint64_t put = atomic_load(&block->results_put);
@@ -462,7 +484,7 @@ void mh_control_succeed(mh_control *control, uint32_t worker)
     atomic_store(&block->state, MH_WORKER_STARTING);
     atomic_store(&block->pid, 0);
     atomic_store(&block->sleeping, 0);
-    mh_control_excess_seen(control, worker);
+    mh_control_over_limit_seen(control, worker);
 }
 
 /* --- a worker's side --- */
@@ -599,14 +621,14 @@ const mh_result *mh_control_result_sent(const mh_control *control, uint64_t numb
     return result_at(control, block_of(control, control->worker), number);
 }
 
-void mh_control_say_excess(mh_control *control, mh_excess excess, uint64_t bytes)
+void mh_control_set_over_limit(mh_control *control, mh_over_limit over_limit, uint64_t bytes)
 {
     control_header *header = control->header;
     worker_block *block = block_of(control, control->worker);
-    if (excess == MH_EXCESS_LEAVES)
+    if (over_limit == MH_OVER_LIMIT_LEAVES)
         mh_control_set_state(control, MH_WORKER_LEFT);
-    atomic_store(&block->excess_bytes, bytes);
-    atomic_store(&block->excess, (uint32_t)excess);
+    atomic_store(&block->over_limit_bytes, bytes);
+    atomic_store(&block->over_limit, (uint32_t)over_limit);
     atomic_fetch_add(&header->done_seq, 1);
     mh_futex_wake(&header->done_seq);
 }

@@ -20,6 +20,7 @@
 #define MH_WORKERS_CONTROL_H
 
 #include "batch/leaf.h"
+#include "mh_config.h"
 
 #include <millhead/error.h>
 #include <stdbool.h>
@@ -104,18 +105,18 @@ typedef enum mh_worker_state {
 } mh_worker_state;
 
 /* What a worker does that has more memory than it may. */
-typedef enum mh_excess {
-    MH_EXCESS_NONE,
-    MH_EXCESS_LEAVES, /* it has left between two batches: another process may take its place */
-    MH_EXCESS_ENDED,  /* it was ended in the middle of a batch, which is to be made again */
-    MH_EXCESS_STAYS,  /* it goes on, since nobody could take its place */
-} mh_excess;
+typedef enum mh_over_limit {
+    MH_OVER_LIMIT_NONE,
+    MH_OVER_LIMIT_LEAVES, /* it has left between two batches: another process may take its place */
+    MH_OVER_LIMIT_ENDED,  /* it was ended in the middle of a batch, which is to be made again */
+    MH_OVER_LIMIT_STAYS,  /* it goes on, since nobody could take its place */
+} mh_over_limit;
 
-typedef struct mh_excess_view {
-    mh_excess excess;
+typedef struct mh_over_limit_view {
+    mh_over_limit over_limit;
     uint64_t bytes;       /* that it had */
     uint64_t results_put; /* by all processes of this worker */
-} mh_excess_view;
+} mh_over_limit_view;
 
 /* What a worker was doing, readable at any time and after its death. */
 typedef struct mh_worker_view {
@@ -172,7 +173,7 @@ mh_task *mh_control_task_begin(mh_control *control, uint32_t worker);
 void mh_control_task_publish(mh_control *control, uint32_t worker);
 
 /* Opens an entry of the board (mh_board_publish) and wakes all workers that sleep. */
-void mh_control_post(mh_control *control, uint32_t entry, bool again);
+void mh_control_publish_batch(mh_control *control, uint32_t entry, bool again);
 
 /* The oldest result of a worker, or NULL. It stays valid until result_done. */
 const mh_result *mh_control_result_peek(mh_control *control, uint32_t worker);
@@ -191,15 +192,15 @@ void mh_control_stop(mh_control *control);
 void mh_control_view(const mh_control *control, uint32_t worker, mh_worker_view *out);
 
 /* Whether the worker has said that it has too much memory. */
-bool mh_control_excess(const mh_control *control, uint32_t worker, mh_excess_view *out);
+bool mh_control_over_limit(const mh_control *control, uint32_t worker, mh_over_limit_view *out);
 
 /* Forgets what the worker said about its memory. */
-void mh_control_excess_seen(mh_control *control, uint32_t worker);
+void mh_control_over_limit_seen(mh_control *control, uint32_t worker);
 
 /* Makes the worker's place ready for another process, which goes on where this one stopped: a task
  * that it took and sent no result of is the next one's first. The old process must have left
- * (MH_EXCESS_LEAVES) or ended. */
-void mh_control_succeed(mh_control *control, uint32_t worker);
+ * (MH_OVER_LIMIT_LEAVES) or ended. */
+void mh_control_replace_worker(mh_control *control, uint32_t worker);
 
 /* --- worker --- */
 
@@ -233,8 +234,9 @@ uint64_t mh_control_spill_read(const mh_control *control);
 const mh_result *mh_control_result_sent(const mh_control *control, uint64_t number);
 
 /* Says that the worker has more memory than it may, and wakes the consumer. After
- * MH_EXCESS_LEAVES and MH_EXCESS_ENDED the process must not touch the block again. Any thread. */
-void mh_control_say_excess(mh_control *control, mh_excess excess, uint64_t bytes);
+ * MH_OVER_LIMIT_LEAVES and MH_OVER_LIMIT_ENDED the process must not touch the block again. Any
+ * thread. */
+void mh_control_set_over_limit(mh_control *control, mh_over_limit over_limit, uint64_t bytes);
 
 /* What the worker is doing now, for mh_control_view. */
 void mh_control_set_state(mh_control *control, mh_worker_state state);
@@ -273,8 +275,8 @@ bool mh_control_result_note(const mh_control *control, uint32_t worker, uint64_t
 
 /* --- tests --- */
 
-/* Places where an entry changes its state, in the order a task meets them. A test names one, and
- * the process that reaches it for the nth time raises the signal at that instruction. */
+/* Places where an entry changes its state, in the order a task meets them. With test hooks a test
+ * names one, and the process that reaches it for the nth time raises the signal there. */
 #define MH_POINT_LIST(X)                                                                           \
     X(MH_POINT_TASK_WRITTEN, "task-written")                                                       \
     X(MH_POINT_TASK_PUBLISHED, "task-published")                                                   \
@@ -294,7 +296,9 @@ typedef enum mh_point {
         MH_POINT_COUNT
 } mh_point;
 
+#if MH_TEST_HOOKS
 /* Arms one point: `text` is "NAME:NTH:SIGNAL" ("result-written:3:9"). MH_ERR_INVALID otherwise. */
 MH_MUST_CHECK mh_status mh_point_arm(const char *text, mh_error *err);
+#endif
 
 #endif

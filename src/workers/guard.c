@@ -51,6 +51,6 @@ void mh_guard_tick(void)
     uint64_t bytes = mh_own_memory_over(&guard.look, guard.most, false, "");
     if (!bytes || !atomic_compare_exchange_strong(&guard.phase, &inside, ENDING))
         return;
-    mh_control_say_excess(guard.control, MH_EXCESS_ENDED, bytes);
+    mh_control_set_over_limit(guard.control, MH_OVER_LIMIT_ENDED, bytes);
     _exit(EXIT_CODE); /* not exit: handlers may wait for locks that other threads hold */
 }

@@ -63,6 +63,35 @@ void mh_spill_inherit(mh_spill *spill, uint64_t offset, uint64_t bytes)
         spill->memory.size_bytes = (size_t)(offset + bytes);
 }
 
+/* The pieces of a result, in the order they were placed: how many, and with a spill as inherited.
+ */
+static unsigned pieces_of(const mh_result *result, mh_spill *spill)
+{
+    bool state = result->state_bytes > MH_STATE_BYTES;
+    bool batch = result->kind == MH_RESULT_GENERAL || result->kind == MH_RESULT_ERROR ||
+                 result->kind == MH_RESULT_PART;
+    if (spill && state)
+        mh_spill_inherit(spill, result->state_offset, result->state_bytes);
+    if (spill && batch)
+        mh_spill_inherit(spill, result->spill_offset, result->spill_bytes);
+    return (unsigned)state + (unsigned)batch;
+}
+
+void mh_spill_inherit_results(mh_spill *spill, const mh_control *control, uint32_t worker)
+{
+    mh_ring_counts counts;
+    mh_control_counts(control, worker, &counts);
+    if (counts.results_put == 0)
+        return;
+    uint64_t unread = 0;
+    for (uint64_t n = counts.results_read; n < counts.results_put; n++)
+        unread += pieces_of(mh_control_result_sent(control, n), NULL);
+    const mh_result *last = mh_control_result_sent(control, counts.results_put - 1);
+    mh_spill_begin_at(spill, last->spill_placed - unread);
+    for (uint64_t n = counts.results_read; n < counts.results_put; n++)
+        (void)pieces_of(mh_control_result_sent(control, n), spill);
+}
+
 uint64_t mh_spill_placed(const mh_spill *spill)
 {
     return spill->placed;

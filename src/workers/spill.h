@@ -8,6 +8,7 @@
 #define MH_WORKERS_SPILL_H
 
 #include "sys/memory.h"
+#include "workers/control.h"
 
 typedef struct mh_spill mh_spill;
 
@@ -22,6 +23,9 @@ void mh_spill_close(mh_spill *spill);
  * and then one call for each that is not, in their order. What lies there stays. */
 void mh_spill_begin_at(mh_spill *spill, uint64_t placed);
 void mh_spill_inherit(mh_spill *spill, uint64_t offset, uint64_t bytes);
+
+/* Both, for what other processes of the same worker have sent and nobody has read. */
+void mh_spill_inherit_results(mh_spill *spill, const mh_control *control, uint32_t worker);
 
 /* Pieces since the beginning. */
 uint64_t mh_spill_placed(const mh_spill *spill);

@@ -250,7 +250,7 @@ contains "$err" "(plan whatif): use the millhead that wrote it"
 bad 2
 contains "$err" "plan"
 bad 2 harvest
-contains "$err" "known verbs: bench, doctor, export, plan"
+contains "$err" "known verbs: bench, doctor, export, inspect"
 bad 2 --wrong
 bad 2 -x
 bad 2 plan

@@ -1,9 +1,9 @@
 /* fuzz_usage.c - fuzz target: the parsers of what processes and the machine use
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "observe/usage.h"
+#include "observe/waiting.h"
 #include "sys/own_memory.h"
-#include "sys/usage.h"
-#include "sys/waiting.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -22,7 +22,7 @@ static void take(void *field, size_t length, const uint8_t **data, size_t *size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    mh_facts facts = {.kind = "torch", .start = "fork"};
+    mh_facts facts = {PLANTED_SIZES, .kind = "torch", .start = "fork"};
     int16_t settings[4]; /* small numbers are what a loader has */
     mh_rank_cost ranks[3];
     TAKE(settings);
@@ -54,6 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     mh_verdict verdict;
     mh_error err;
+    mh_verdict_init(&verdict);
     if (mh_verdict_make(&verdict, &facts, &err) != MH_OK)
         abort(); /* whatever the numbers, there is a verdict */
     const char *wrong = planted_wrong_with(&verdict);

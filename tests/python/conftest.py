@@ -10,10 +10,11 @@ import signal
 from collections.abc import Generator, Iterator
 from typing import Any
 
-import millhead.torch._stats
-import procs
+import millhead.torch.loader_stats
 import pytest
 import torch
+from helpers import procs
+from helpers.accelerator import accelerator  # noqa: F401 - a fixture
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 LIMIT_SECONDS = 100.0
@@ -37,7 +38,7 @@ def standing_helpers() -> None:
 @pytest.fixture(autouse=True)
 def no_advice_given_yet(nothing_left: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Advice is given once per process; every test counts as one."""
-    monkeypatch.setattr(millhead.torch._stats, "_advised", set())
+    monkeypatch.setattr(millhead.torch.loader_stats, "_advised", set())
 
 
 @pytest.fixture(autouse=True)

@@ -28,9 +28,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import compare
-import procs
-from framework_scenes import FRAMEWORKS, Framework, Sizes
+from helpers import compare, procs
+from helpers.framework_scenes import FRAMEWORKS, Framework, Sizes
 
 SECONDS = 480.0  # most that one framework may take, on a machine with much else to do
 

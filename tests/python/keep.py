@@ -15,8 +15,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import procs
 import torch
+from helpers import procs
 
 WORKERS = 2
 WARM = 40  # batches until every slot and buffer exists

@@ -33,7 +33,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import procs
+from helpers import procs
 
 INDEX = 17
 LENGTH = 24

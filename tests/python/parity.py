@@ -28,11 +28,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import parity_cases as pc
-import parity_data as pd
-import procs
 import torch
-from compare import describe, describe_error, difference, rng_states, seed_everything
+from helpers import parity_cases as pc
+from helpers import parity_data as pd
+from helpers import procs
+from helpers.compare import describe, describe_error, difference, rng_states, seed_everything
 from torch.utils.data import (
     BatchSampler,
     RandomSampler,

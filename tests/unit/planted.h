@@ -11,6 +11,11 @@
 
 #define MS UINT64_C(1000000)
 
+/* What mh_facts_init would set, for facts that are 0 where nothing is planted. */
+#define PLANTED_SIZES                                                                              \
+    .struct_size = sizeof(mh_facts), .batch_stride = sizeof(mh_batch_cost),                        \
+    .rank_stride = sizeof(mh_rank_cost)
+
 /* Random numbers whose seed can be printed: xorshift64*. */
 static inline uint64_t planted_next(uint64_t *seed)
 {
@@ -41,17 +46,12 @@ static inline mh_facts planted_run(size_t count, int workers, int cpus, uint64_t
         batches[at].first = at == 0;
     }
     return (mh_facts){
-        .vantage = MH_VANTAGE_INSIDE,
-        .batches = batches,
-        .batch_count = count,
-        .workers = workers,
-        .prefetch = workers ? 2 : -1,
-        .batch_size = 8,
-        .in_order = 1,
-        .cpus = cpus,
-        .start = "fork",
-        .kind = "torch",
-        .epochs = 1,
+        PLANTED_SIZES,        .vantage = MH_VANTAGE_INSIDE,
+        .batches = batches,   .batch_count = count,
+        .workers = workers,   .prefetch = workers ? 2 : -1,
+        .batch_size = 8,      .in_order = 1,
+        .cpus = cpus,         .start = "fork",
+        .kind = "torch",      .epochs = 1,
         .usage.gpu_util = -1,
     };
 }

@@ -48,6 +48,7 @@ static inline mh_verdict judged(const mh_facts *facts)
 {
     mh_verdict verdict;
     mh_error err = {0};
+    mh_verdict_init(&verdict);
     if (mh_verdict_make(&verdict, facts, &err) != MH_OK)
         fail_msg("no verdict: %s", err.message);
     return verdict;

@@ -230,7 +230,7 @@ static void a_post_reaches_a_worker_through_the_control_block(void **state)
     mh_task *task = mh_board_begin(mh_control_board(consumer), 2);
     task->position = 9;
     task->count = 6;
-    mh_control_post(consumer, 2, false);
+    mh_control_publish_batch(consumer, 2, false);
     assert_true(mh_control_run_wait(worker, 0, 1000000000, &run));
     assert_true(mh_control_run_wait(worker, 0, 1000000000, &run));
     assert_int_equal(run.first, 3);

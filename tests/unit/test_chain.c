@@ -1,7 +1,7 @@
 /* test_chain.c - children that fork one another and are all the caller's own
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "sys/chain.h"
+#include "sys/fork_chain.h"
 #include "unit.h"
 #include <signal.h>
 #include <sys/prctl.h>

@@ -1,7 +1,7 @@
 /* test_checks.c - the checklist on surroundings made up for it, and surroundings of fixture trees
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "diagnose/checks.h"
+#include "diagnose/checklist.h"
 #include "sys/parse.h"
 #include "unit.h"
 

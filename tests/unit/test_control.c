@@ -130,6 +130,28 @@ static void a_damaged_header_is_refused(void **state)
     assert_int_equal(open_descriptors(), open);
 }
 
+static void a_damaged_board_is_refused(void **state)
+{
+    (void)state;
+    uint64_t live = mh_alloc_live();
+    int open = open_descriptors();
+    mh_control *consumer = NULL, *worker = NULL;
+    const mh_control_size size = {.workers = 2, .depth = 3, .under_way = 4, .board = 1};
+    assert_int_equal(mh_control_open(&consumer, &size, NULL), MH_OK);
+    assert_int_equal(mh_control_attach(&worker, mh_control_fd(consumer), 1, NULL), MH_OK);
+    mh_control_close(worker);
+    worker = NULL;
+    mh_error err = {0};
+    int fd = copy_of(consumer, file_bytes(consumer)); /* all zero behind the header */
+    assert_int_equal(mh_control_attach(&worker, fd, 1, &err), MH_ERR_CORRUPT);
+    assert_non_null(strstr(err.message, "board"));
+    assert_null(worker);
+    (void)close(fd);
+    mh_control_close(consumer);
+    assert_int_equal(mh_alloc_live(), live);
+    assert_int_equal(open_descriptors(), open);
+}
+
 static void a_short_block_is_refused(void **state)
 {
     (void)state;
@@ -711,7 +733,7 @@ static void what_is_no_block_is_not_looked_at(void **state)
 static void another_process_goes_on_where_one_stopped(void **state)
 {
     (void)state;
-    mh_excess_view excess;
+    mh_over_limit_view over_limit;
     mh_worker_view view;
     mh_control *consumer = open_control(2, 2);
     mh_control *worker = attach(consumer, 1);
@@ -721,16 +743,16 @@ static void another_process_goes_on_where_one_stopped(void **state)
     }
     assert_non_null(mh_control_task_wait(worker, PATIENCE_NS));
     mh_control_task_done(worker);
-    assert_false(mh_control_excess(consumer, 1, &excess));
-    mh_control_say_excess(worker, MH_EXCESS_ENDED, 77);
+    assert_false(mh_control_over_limit(consumer, 1, &over_limit));
+    mh_control_set_over_limit(worker, MH_OVER_LIMIT_ENDED, 77);
     mh_control_close(worker);
-    assert_false(mh_control_excess(consumer, 0, &excess));
-    assert_true(mh_control_excess(consumer, 1, &excess));
-    assert_int_equal(excess.excess, MH_EXCESS_ENDED);
-    assert_int_equal(excess.bytes, 77);
-    assert_int_equal(excess.results_put, 0);
-    mh_control_succeed(consumer, 1);
-    assert_false(mh_control_excess(consumer, 1, &excess));
+    assert_false(mh_control_over_limit(consumer, 0, &over_limit));
+    assert_true(mh_control_over_limit(consumer, 1, &over_limit));
+    assert_int_equal(over_limit.over_limit, MH_OVER_LIMIT_ENDED);
+    assert_int_equal(over_limit.bytes, 77);
+    assert_int_equal(over_limit.results_put, 0);
+    mh_control_replace_worker(consumer, 1);
+    assert_false(mh_control_over_limit(consumer, 1, &over_limit));
     mh_control_view(consumer, 1, &view);
     assert_int_equal(view.state, MH_WORKER_STARTING);
     assert_int_equal(view.pid, 0);
@@ -744,15 +766,15 @@ static void another_process_goes_on_where_one_stopped(void **state)
         mh_control_result_publish(worker);
         assert_int_equal(mh_control_result_sent(worker, n)->position, n);
     }
-    mh_control_say_excess(worker, MH_EXCESS_LEAVES, 78);
+    mh_control_set_over_limit(worker, MH_OVER_LIMIT_LEAVES, 78);
     mh_control_view(consumer, 1, &view);
     assert_int_equal(view.state, MH_WORKER_LEFT);
-    mh_control_succeed(consumer, 1);
+    mh_control_replace_worker(consumer, 1);
     assert_null(mh_control_task_wait(worker, 0)); /* nothing is made twice */
-    mh_control_say_excess(worker, MH_EXCESS_STAYS, 79);
-    assert_true(mh_control_excess(consumer, 1, &excess));
-    mh_control_excess_seen(consumer, 1);
-    assert_false(mh_control_excess(consumer, 1, &excess));
+    mh_control_set_over_limit(worker, MH_OVER_LIMIT_STAYS, 79);
+    assert_true(mh_control_over_limit(consumer, 1, &over_limit));
+    mh_control_over_limit_seen(consumer, 1);
+    assert_false(mh_control_over_limit(consumer, 1, &over_limit));
     mh_control_close(worker);
     mh_control_close(consumer);
 }
@@ -765,6 +787,7 @@ int main(void)
         cmocka_unit_test(impossible_numbers_are_refused),
         cmocka_unit_test(there_is_no_worker_of_that_number),
         cmocka_unit_test(a_damaged_header_is_refused),
+        cmocka_unit_test(a_damaged_board_is_refused),
         cmocka_unit_test(a_short_block_is_refused),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(entries_come_out_in_order),

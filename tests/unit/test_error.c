@@ -15,6 +15,8 @@ static void every_status_has_a_name(void **state)
     assert_string_equal(mh_status_name(MH_ERR_NOMEM), "out of memory");
     assert_string_equal(mh_status_exception(MH_ERR_NOMEM), "MemoryError");
     assert_string_equal(mh_status_exception(MH_ERR_TIMEOUT), "TimeoutError");
+    assert_string_equal(mh_status_name(MH_ERR_FORKED), "used after a fork");
+    assert_string_equal(mh_status_exception(MH_ERR_FORKED), "Error");
 }
 
 static void a_status_out_of_range_has_a_name_too(void **state)
@@ -23,6 +25,17 @@ static void a_status_out_of_range_has_a_name_too(void **state)
     assert_string_equal(mh_status_name(MH_STATUS_COUNT), "unknown status");
     assert_string_equal(mh_status_name((mh_status)-1), "unknown status");
     assert_string_equal(mh_status_exception((mh_status)1000), "Error");
+}
+
+/* A name is the `code` of a Python exception, by which programs tell errors apart. */
+static void no_two_statuses_share_a_name(void **state)
+{
+    (void)state;
+    for (int code = 0; code < MH_STATUS_COUNT; code++) {
+        for (int other = 0; other < code; other++)
+            assert_string_not_equal(mh_status_name((mh_status)code),
+                                    mh_status_name((mh_status)other));
+    }
 }
 
 static void a_failure_fills_the_struct(void **state)
@@ -112,6 +125,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_status_has_a_name),
         cmocka_unit_test(a_status_out_of_range_has_a_name_too),
+        cmocka_unit_test(no_two_statuses_share_a_name),
         cmocka_unit_test(a_failure_fills_the_struct),
         cmocka_unit_test(a_failed_call_keeps_its_errno),
         cmocka_unit_test(nobody_has_to_listen),

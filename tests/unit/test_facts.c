@@ -33,7 +33,7 @@ static void the_slow_rank_is_named(void **state)
         size_t slow = planted_next(&seed) % 4;
         double excess = planted_between(&seed, 4e6, 100e6);
         make_ranks(ranks, &seed, slow, excess, round % 2);
-        mh_facts facts = {.ranks = ranks, .rank_count = 4, .workers = -1};
+        mh_facts facts = {PLANTED_SIZES, .ranks = ranks, .rank_count = 4, .workers = -1};
         mh_verdict verdict = judged(&facts);
         char name[64];
         (void)snprintf(name, sizeof name, "rank %zu on node2 loads slowest", slow);
@@ -53,7 +53,7 @@ static void ranks_that_train_independently_lose_nothing(void **state)
     uint64_t seed = 5;
     mh_rank_cost ranks[4];
     make_ranks(ranks, &seed, 2, 30e6, 0);
-    mh_facts facts = {.ranks = ranks, .rank_count = 4, .workers = -1};
+    mh_facts facts = {PLANTED_SIZES, .ranks = ranks, .rank_count = 4, .workers = -1};
     assert_int_equal(judged(&facts).cause, MH_CAUSE_STRAGGLER);
     ranks[2].total += 100 * 30 * MS; /* what the others did not wait in their steps */
     ranks[2].own += 100 * 30 * MS;
@@ -235,7 +235,7 @@ static void seen_from_outside_workers_tell(void **state)
         {0.5, 0.05, 0, 0.05, MH_CAUSE_MAIN},
     };
     for (size_t at = 0; at < sizeof rows / sizeof *rows; at++) {
-        mh_facts facts = {.vantage = MH_VANTAGE_OUTSIDE, .workers = 2, .cpus = 4};
+        mh_facts facts = {PLANTED_SIZES, .vantage = MH_VANTAGE_OUTSIDE, .workers = 2, .cpus = 4};
         facts.usage =
             seen_from_outside(rows[at].waits, rows[at].run, rows[at].disk, rows[at].blocked);
         mh_verdict verdict = judged(&facts);
@@ -254,7 +254,7 @@ static void seen_from_outside_workers_tell(void **state)
 static void seen_from_outside_a_lock_promises_no_workers(void **state)
 {
     (void)state;
-    mh_facts facts = {.vantage = MH_VANTAGE_OUTSIDE, .workers = 2, .cpus = 8};
+    mh_facts facts = {PLANTED_SIZES, .vantage = MH_VANTAGE_OUTSIDE, .workers = 2, .cpus = 8};
     facts.usage = seen_from_outside(0.7, 0.5, 0, 0.5);
     mh_verdict verdict = judged(&facts);
     assert_int_equal(verdict.cause, MH_CAUSE_CPU);
@@ -383,9 +383,10 @@ static void a_very_long_run_is_judged_by_a_part(void **state)
 static void nothing_is_asked_of_nothing(void **state)
 {
     (void)state;
-    mh_facts facts = {.batch_count = 3};
+    mh_facts facts = {PLANTED_SIZES, .batch_count = 3};
     mh_verdict verdict;
     mh_error err;
+    mh_verdict_init(&verdict);
     assert_int_equal(mh_verdict_make(NULL, &facts, &err), MH_ERR_INVALID);
     assert_int_equal(mh_verdict_make(&verdict, NULL, &err), MH_ERR_INVALID);
     assert_int_equal(mh_verdict_make(&verdict, &facts, &err), MH_ERR_INVALID);
@@ -396,6 +397,7 @@ static void nothing_is_asked_of_nothing(void **state)
 static void judge_or_no_memory(void *argument)
 {
     mh_verdict verdict;
+    mh_verdict_init(&verdict);
     mh_status status = mh_verdict_make(&verdict, argument, NULL);
     assert_true(status == MH_OK || status == MH_ERR_NOMEM);
 }

@@ -4,7 +4,7 @@
  * argv[1] is the directory of the stand-in. The library is looked for once in a process and
  * LD_LIBRARY_PATH is read when a program starts, so the test runs itself again for each case.
  */
-#include "sys/gpu.h"
+#include "observe/gpu.h"
 #include "unit.h"
 
 #define NO_DRIVER 77 /* what the second run says when it found no device */

@@ -66,15 +66,15 @@ static void no_guard_at_all(mh_control *control)
 static void it_ends_a_worker_within_a_batch_and_only_there(void **state)
 {
     (void)state;
-    mh_excess_view view;
+    mh_over_limit_view view;
     mh_control *consumer = open_control(1, 2);
     assert_int_equal(code_of(consumer, too_much_between_batches), 0);
     assert_int_equal(code_of(consumer, enough_within_a_batch), 0);
     assert_int_equal(code_of(consumer, no_guard_at_all), 0);
-    assert_false(mh_control_excess(consumer, 0, &view));
+    assert_false(mh_control_over_limit(consumer, 0, &view));
     assert_int_equal(code_of(consumer, too_much_within_a_batch), 1);
-    assert_true(mh_control_excess(consumer, 0, &view));
-    assert_int_equal(view.excess, MH_EXCESS_ENDED);
+    assert_true(mh_control_over_limit(consumer, 0, &view));
+    assert_int_equal(view.over_limit, MH_OVER_LIMIT_ENDED);
     assert_true(view.bytes > 1);
     mh_control_close(consumer);
 }
@@ -111,7 +111,7 @@ static void a_batch_is_published_or_made_again(void **state)
 {
     (void)state;
     enum { BATCHES = 8, MOST_ROUNDS = 40 };
-    mh_excess_view view;
+    mh_over_limit_view view;
     mh_ring_counts counts = {0};
     mh_control *consumer = open_control(1, BATCHES);
     for (uint64_t n = 0; n < BATCHES; n++) {
@@ -120,10 +120,10 @@ static void a_batch_is_published_or_made_again(void **state)
     }
     for (int round = 0; round < MOST_ROUNDS && counts.results_put < BATCHES; round++) {
         assert_int_equal(code_of(consumer, batches_beside_a_tick), 1);
-        assert_true(mh_control_excess(consumer, 0, &view));
+        assert_true(mh_control_over_limit(consumer, 0, &view));
         mh_control_counts(consumer, 0, &counts);
         assert_true(counts.tasks_read <= counts.results_put + 1);
-        mh_control_succeed(consumer, 0);
+        mh_control_replace_worker(consumer, 0);
         mh_control_counts(consumer, 0, &counts);
         assert_int_equal(counts.tasks_read, counts.results_put);
     }

@@ -162,6 +162,27 @@ static void the_size_can_be_read_again(void **state)
     mh_memory_close(&memory);
 }
 
+static void what_is_backed_is_known_after_growth(void **state)
+{
+    (void)state;
+    mh_memory memory = create(16 * MB), other;
+    assert_int_equal(mh_memory_attach(&other, memory.fd, 2 * MB, NULL), MH_OK);
+    assert_true(mh_memory_has(&other, 0, 0));
+    assert_false(mh_memory_has(&other, 0, 1));
+    assert_int_equal(mh_memory_grow(&memory, MB, NULL), MH_OK);
+    assert_true(mh_memory_has(&other, 0, MB));
+    assert_true(mh_memory_has(&other, MB, 0));
+    assert_false(mh_memory_has(&other, 1, MB));
+    assert_false(mh_memory_has(&other, MB + 1, 0));
+    assert_false(mh_memory_has(&other, UINT64_MAX, 2));
+    assert_false(mh_memory_has(&other, 2, UINT64_MAX));
+    assert_int_equal(mh_memory_grow(&memory, 3 * MB, NULL), MH_OK);
+    assert_true(mh_memory_has(&other, MB, MB));
+    assert_false(mh_memory_has(&other, 2 * MB, 1)); /* not mapped */
+    mh_memory_close(&other);
+    mh_memory_close(&memory);
+}
+
 static void attaching_nonsense_fails(void **state)
 {
     (void)state;
@@ -382,6 +403,7 @@ int main(void)
         cmocka_unit_test(growth_that_fails_halfway_takes_nothing),
         cmocka_unit_test(another_process_attaches),
         cmocka_unit_test(the_size_can_be_read_again),
+        cmocka_unit_test(what_is_backed_is_known_after_growth),
         cmocka_unit_test(attaching_nonsense_fails),
         cmocka_unit_test(a_released_range_reads_as_zero),
         cmocka_unit_test(too_much_is_refused_with_both_figures),

@@ -4,7 +4,7 @@
  * argv[1] is the directory of the stand-in for the CUDA driver; as in test_gpu.c the test runs
  * itself again with it.
  */
-#include "sys/probe.h"
+#include "observe/probe.h"
 #include "unit.h"
 #include <dirent.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/jsonout.h"
-#include "report/chapter.h"
+#include "report/run_chapter.h"
 #include "report/timeline.h"
 #include <math.h>
 #include <millhead/millhead.h>
@@ -227,8 +227,11 @@ static void test_fix_settings(void **state)
     };
     (void)state;
     for (size_t at = 0; at < sizeof cases / sizeof *cases; at++) {
-        mh_verdict verdict = {.fix_settings = cases[at].fix};
-        mh_facts facts = {0};
+        mh_verdict verdict;
+        mh_facts facts;
+        mh_verdict_init(&verdict);
+        mh_facts_init(&facts);
+        verdict.fix_settings = cases[at].fix;
         mh_wait_stats waits = {0};
         mh_error err;
         char *json = NULL;

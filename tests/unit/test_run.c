@@ -124,6 +124,7 @@ static void test_batches(void **state)
     assert_int_equal(mh_run_bad_lines(run), 0);
 
     mh_verdict verdict;
+    mh_verdict_init(&verdict);
     assert_int_equal(mh_run_judge(&verdict, run, NULL), MH_OK);
     assert_true(verdict.warning_count > 0);
     assert_non_null(strstr(verdict.warnings[verdict.warning_count - 1], "1 other took"));
@@ -307,6 +308,7 @@ static void test_locks_are_counted(void **state)
 static int warns_of_loaders_alike(const mh_run *run)
 {
     mh_verdict verdict;
+    mh_verdict_init(&verdict);
     mh_error err = {0};
     assert_int_equal(mh_run_judge(&verdict, run, &err), MH_OK);
     for (size_t at = 0; at < verdict.warning_count; at++)

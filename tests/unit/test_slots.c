@@ -7,6 +7,7 @@
 #include "unit.h"
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #define PAGE ((size_t)4096)
 
@@ -25,7 +26,7 @@ static mh_pool *pool_of(uint32_t slots, size_t slot_bytes)
     return pool;
 }
 
-static mh_pool_stats stats_of(const mh_pool *pool)
+static mh_pool_stats stats_of(mh_pool *pool)
 {
     mh_pool_stats stats;
     mh_pool_stats_read(pool, &stats);
@@ -252,6 +253,79 @@ static void a_refused_larger_size_leaves_the_small_slots(void **state)
     assert_int_equal(mh_pool_reserve(pool, (size_t)1 << 50, 1, &err), MH_ERR_NOMEM);
     assert_int_equal(stats_of(pool).slots, 2);
     assert_non_null(mh_pool_grant(pool));
+    mh_pool_unref(pool);
+}
+
+static void a_machine_that_refuses_leaves_small_slots_within_a_full_budget(void **state)
+{
+    (void)state;
+    mh_error err = {0};
+    size_t all = (size_t)1 << 50; /* the budget has room for it once the small slots are gone */
+    mh_pool *pool = open_pool(all);
+    assert_int_equal(mh_pool_reserve(pool, PAGE, 3, NULL), MH_OK);
+    mh_slot *used = mh_pool_grant(pool);
+    assert_int_equal(mh_pool_reserve(pool, all - PAGE, 3, &err), MH_ERR_NOMEM);
+    assert_non_null(strstr(err.message, "available"));
+    assert_int_equal(stats_of(pool).slots, 3);
+    assert_int_equal(stats_of(pool).bytes, 3 * PAGE);
+    mh_slot_abandon(used);
+    for (int i = 0; i < 3; i++)
+        assert_non_null(mh_pool_grant(pool));
+    assert_null(mh_pool_grant(pool));
+    mh_pool_unref(pool);
+}
+
+/* The addresses of slots that are gone serve again: else the map would be used up in the end. */
+static void enlargements_stay_within_few_addresses(void **state)
+{
+    (void)state;
+    struct stat about;
+    uint64_t live = mh_alloc_live();
+    const size_t budget_pages = 64;
+    mh_pool *pool = open_pool(budget_pages * PAGE);
+    uint64_t empty = mh_alloc_live();
+    for (size_t pages = 1; pages <= budget_pages; pages++) {
+        mh_status status = mh_pool_reserve(pool, pages * PAGE, 4, NULL);
+        assert_int_equal(status, 4 * pages <= budget_pages ? MH_OK : MH_ERR_NOMEM);
+        mh_slot *slot = mh_pool_grant(pool);
+        assert_non_null(slot);
+        assert_int_equal(mh_slot_bytes(slot), pages * PAGE);
+        memset(mh_slot_data(slot), 1, pages * PAGE);
+        mh_slot_hold(slot, 1);
+        mh_slot_unref(slot);
+    }
+    assert_int_equal(fstat(mh_pool_fd(pool), &about), 0);
+    assert_in_range((size_t)about.st_size, budget_pages * PAGE, 2 * budget_pages * PAGE);
+    assert_int_equal(backed_bytes(pool), budget_pages * PAGE);
+    assert_int_equal(mh_alloc_live(), empty + 2); /* the list and one slot */
+    mh_pool_unref(pool);
+    assert_int_equal(mh_alloc_live(), live);
+}
+
+static void a_gap_is_filled_beside_slots_in_use(void **state)
+{
+    (void)state;
+    mh_pool *pool = pool_of(5, PAGE);
+    mh_slot *slots[5], *filler = NULL;
+    for (int i = 0; i < 5; i++) {
+        slots[i] = mh_pool_grant(pool);
+        memset(mh_slot_data(slots[i]), i + 1, PAGE);
+    }
+    size_t gap = mh_slot_offset(slots[1]);
+    assert_int_equal(mh_slot_offset(slots[2]), gap + PAGE);
+    mh_slot_abandon(slots[1]);
+    mh_slot_abandon(slots[2]);
+    assert_int_equal(mh_pool_reserve(pool, 8 * PAGE, 1, NULL), MH_OK);
+    assert_int_equal(mh_pool_grant_extra(pool, &filler, 2 * PAGE, NULL), MH_OK);
+    assert_int_equal(mh_slot_offset(filler), gap);
+    assert_int_equal(mh_slot_data(filler)[0], 0);
+    memset(mh_slot_data(filler), 9, 2 * PAGE);
+    memset(mh_slot_data(mh_pool_grant(pool)), 10, 8 * PAGE);
+    const int kept[] = {0, 3, 4};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        for (size_t at = 0; at < PAGE; at++)
+            assert_int_equal(mh_slot_data(slots[kept[i]])[at], kept[i] + 1);
+    assert_int_equal(backed_bytes(pool), 13 * PAGE);
     mh_pool_unref(pool);
 }
 
@@ -489,6 +563,87 @@ static void the_last_reference_may_end_anywhere(void **state)
     assert_int_equal(open_descriptors(), open);
 }
 
+#define POOL_USERS 4
+#define POOL_ROUNDS 4000
+
+/* A thread that does all a producer of batches may do with a pool. */
+typedef struct pool_user {
+    mh_thread thread;
+    mh_pool *pool;
+    uint8_t number;
+    uint32_t granted;
+    uint32_t torn; /* slots that another thread wrote to at the same time */
+} pool_user;
+
+static void user_fill(pool_user *self, mh_slot *slot, bool hold)
+{
+    uint8_t *data = mh_slot_data(slot);
+    size_t last = mh_slot_bytes(slot) - 1;
+    data[0] = data[last] = self->number;
+    sched_yield();
+    self->torn += data[0] != self->number || data[last] != self->number;
+    self->granted++;
+    if (!hold) {
+        mh_slot_abandon(slot);
+        return;
+    }
+    mh_slot_hold(slot, 2);
+    mh_slot_unref(slot);
+    mh_slot_unref(slot);
+}
+
+static void *user_run(void *argument)
+{
+    pool_user *self = argument;
+    for (uint32_t round = 1; round <= POOL_ROUNDS; round++) {
+        mh_slot *slot = NULL;
+        if (round % 100 == 0) /* larger and larger */
+            self->torn += mh_pool_reserve(self->pool, round / 100 * PAGE, 6, NULL) != MH_OK;
+        if (round % 1000 == 0)
+            mh_pool_freeze_held(self->pool);
+        if (round % 7 == 0)
+            self->torn +=
+                mh_pool_grant_extra(self->pool, &slot, (1 + round % 3) * PAGE, NULL) != MH_OK;
+        else
+            slot = mh_pool_grant(self->pool);
+        if (slot)
+            user_fill(self, slot, round % 2);
+        mh_pool_stats stats = stats_of(self->pool);
+        self->torn += stats.slots < 6 || stats.bytes < stats.slots * PAGE;
+        self->torn += mh_pool_unheld(self->pool) < 6 - (POOL_USERS - 1);
+    }
+    return NULL;
+}
+
+static void threads_share_a_pool(void **state)
+{
+    (void)state;
+    uint64_t live = mh_alloc_live();
+    pool_user users[POOL_USERS];
+    mh_pool *pool = pool_of(6, PAGE);
+    memset(users, 0, sizeof users);
+    for (int i = 0; i < POOL_USERS; i++) {
+        users[i].pool = pool;
+        users[i].number = (uint8_t)(i + 1);
+        assert_int_equal(mh_thread_start(&users[i].thread, "user", user_run, &users[i], NULL),
+                         MH_OK);
+    }
+    for (int i = 0; i < POOL_USERS; i++)
+        mh_thread_join(&users[i].thread);
+    for (int i = 0; i < POOL_USERS; i++) {
+        assert_int_equal(users[i].torn, 0);
+        assert_true(users[i].granted > POOL_ROUNDS / 7);
+    }
+    while (mh_pool_grant(pool))
+        continue; /* drops what is outgrown on the way */
+    mh_pool_stats stats = stats_of(pool);
+    assert_int_equal(stats.held, 0);
+    assert_int_equal(stats.slots, 6);
+    assert_int_equal(backed_bytes(pool), stats.bytes);
+    mh_pool_unref(pool);
+    assert_int_equal(mh_alloc_live(), live);
+}
+
 /* --- forks --- */
 
 static int child_finds_all_inert(mh_pool *pool, mh_slot *held, mh_slot *filling)
@@ -508,7 +663,7 @@ static int child_finds_all_inert(mh_pool *pool, mh_slot *held, mh_slot *filling)
         mh_pool_unref(pool);
     }
     mh_pool_stats stats = stats_of(pool);
-    if (stats.held != 1 || stats.frozen != 0 || stats.slots != 3 || mh_pool_unheld(pool) != 2)
+    if (stats.held || stats.frozen || stats.slots || stats.bytes || mh_pool_unheld(pool))
         return 4;
     if (mh_alloc_live() != live)
         return 5;
@@ -586,6 +741,9 @@ int main(void)
         cmocka_unit_test(the_machine_is_a_budget_too),
         cmocka_unit_test(an_extra_slot_has_its_own_size),
         cmocka_unit_test(a_refused_larger_size_leaves_the_small_slots),
+        cmocka_unit_test(a_machine_that_refuses_leaves_small_slots_within_a_full_budget),
+        cmocka_unit_test(enlargements_stay_within_few_addresses),
+        cmocka_unit_test(a_gap_is_filled_beside_slots_in_use),
         cmocka_unit_test(a_frozen_slot_is_never_granted_again),
         cmocka_unit_test(the_pool_outlives_its_owner),
         cmocka_unit_test(a_frozen_slot_keeps_the_pool_as_well),
@@ -593,6 +751,7 @@ int main(void)
         cmocka_unit_test(references_end_on_other_threads),
         cmocka_unit_test(slots_freeze_while_others_unref),
         cmocka_unit_test(the_last_reference_may_end_anywhere),
+        cmocka_unit_test(threads_share_a_pool),
         cmocka_unit_test(a_forked_child_finds_everything_inert),
         cmocka_unit_test(every_allocation_may_fail),
     };

@@ -297,6 +297,50 @@ static void another_process_leaves_what_is_unread_alone(void **state)
     close_pair(&both);
 }
 
+/* Sends a result of which `bytes` are in the spill memory. */
+static void send_result(mh_control *worker, pair *both, mh_result_kind kind, uint64_t bytes)
+{
+    mh_result *result = mh_control_result_begin(worker);
+    result->kind = kind;
+    result->state_bytes = 0;
+    if (bytes) {
+        result->spill_offset = place(both, bytes, mh_control_spill_read(worker));
+        result->spill_bytes = bytes;
+    }
+    result->spill_placed = mh_spill_placed(both->spill);
+    mh_control_result_publish(worker);
+}
+
+static void results_of_another_process_are_left_alone(void **state)
+{
+    (void)state;
+    const mh_control_size size = {.workers = 1, .depth = 4, .under_way = 4};
+    mh_control *consumer = NULL, *worker = NULL;
+    assert_int_equal(mh_control_open(&consumer, &size, NULL), MH_OK);
+    assert_int_equal(mh_control_attach(&worker, mh_control_fd(consumer), 0, NULL), MH_OK);
+    pair both = open_pair(MB, 8);
+    mh_spill_inherit_results(both.spill, worker, 0); /* nobody was there before */
+    assert_int_equal(mh_spill_placed(both.spill), 0);
+    send_result(worker, &both, MH_RESULT_GENERAL, PAGE);
+    mh_control_result_done(consumer, 0);
+    mh_control_spill_done(consumer, 0);
+    send_result(worker, &both, MH_RESULT_SLOT, 0);
+    send_result(worker, &both, MH_RESULT_ERROR, 3 * PAGE);
+    mh_control_result_done(consumer, 0); /* the one in a slot */
+    uint64_t unread = mh_control_result_sent(worker, 2)->spill_offset;
+    mh_spill_close(both.spill); /* the process ends, and another takes its place */
+    assert_int_equal(mh_spill_open(&both.spill, both.memory.fd, MB, 8, NULL), MH_OK);
+    mh_spill_inherit_results(both.spill, worker, 0);
+    assert_int_equal(mh_spill_placed(both.spill), 2);
+    for (int i = 0; i < 3; i++) {
+        uint64_t mine = place(&both, 2 * PAGE, mh_control_spill_read(worker));
+        assert_true(mine + 2 * PAGE <= unread || mine >= unread + 3 * PAGE);
+    }
+    close_pair(&both);
+    mh_control_close(worker);
+    mh_control_close(consumer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +352,7 @@ int main(void)
         cmocka_unit_test(trimming_gives_the_memory_back),
         cmocka_unit_test(unread_pieces_never_overlap),
         cmocka_unit_test(another_process_leaves_what_is_unread_alone),
+        cmocka_unit_test(results_of_another_process_are_left_alone),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* test_usage.c - processes and the machine, read from fixture trees
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "sys/usage.h"
+#include "observe/usage.h"
 #include "unit.h"
 
 #define STAT(pid, name, state, parent)                                                             \

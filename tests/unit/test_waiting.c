@@ -1,8 +1,8 @@
 /* test_waiting.c - what a thread waits for: texts of the kernel, and real sleepers
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "observe/waiting.h"
 #include "sys/futex.h"
-#include "sys/waiting.h"
 #include "unit.h"
 
 #include <poll.h>

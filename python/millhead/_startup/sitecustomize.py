@@ -9,6 +9,7 @@ Torch itself is not imported here: a script may set variables before it does so.
 no millhead, or is older, gets past this file too.
 """
 
+import atexit
 import os
 import sys
 
@@ -17,10 +18,35 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 def _watch_for_torch() -> None:
     try:
-        from millhead import _imports
+        from millhead import _import_hook
     except ImportError:
         return  # another environment's Python
-    _imports.when_imported("torch", _install)
+    _import_hook.when_imported("torch", _install)
+    atexit.register(_advise_if_missed)
+
+
+def _advise_if_missed() -> None:
+    """Say so where torch got past us: in the program's first process, and unless it has millhead."""
+    from millhead import _import_hook
+
+    torch = _import_hook.missed("torch")
+    processes = sys.modules.get("multiprocessing.process")
+    first = processes is None or processes.parent_process() is None
+    if torch is None or not first or "millhead.torch" in sys.modules:
+        return
+    import warnings
+
+    from millhead import Advice
+
+    loader = type(torch.__loader__)
+    warnings.warn_explicit(
+        "millhead: torch's own iterators served every loader: torch was imported past millhead's "
+        f"import hook, by {loader.__module__}.{loader.__qualname__} (run): keep what is in "
+        "sys.meta_path, or call millhead.torch.install() after importing torch",
+        Advice,
+        sys.argv[0] or "python",
+        0,  # no line of it: the end of the program
+    )
 
 
 def _install(_: object) -> None:

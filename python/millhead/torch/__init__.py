@@ -27,27 +27,27 @@ from torch.utils.data import (
     random_split,
 )
 
-from millhead.torch import _native
-from millhead.torch._batch_size import effective_batch_size
-from millhead.torch._cluster import shared_cluster
-from millhead.torch._device import to_device
-from millhead.torch._first import auto_rank0_first, local_rank0_first, rank0_first
-from millhead.torch._install import install, stats, uninstall
-from millhead.torch.blocks import BlockShuffleSampler
-from millhead.torch.buffer import ShuffleBuffer
-from millhead.torch.checkpoint import Checkpoint
-from millhead.torch.distributed import DistributedSampler
-from millhead.torch.lengths import LengthBatchSampler
+from millhead.torch import core_available
+from millhead.torch.device_copy import to_device
+from millhead.torch.installation import install, stats, uninstall
 from millhead.torch.loader import DataLoader
-from millhead.torch.padding import pad_collate
-from millhead.torch.shards import ShardedIterable, split_by_rank_and_worker
+from millhead.torch.ranks.batch_size import effective_batch_size
+from millhead.torch.ranks.rank0_first import auto_rank0_first, local_rank0_first, rank0_first
+from millhead.torch.resume.checkpoint import Checkpoint
+from millhead.torch.sampling.blocks import BlockShuffleSampler
+from millhead.torch.sampling.distributed import DistributedSampler
+from millhead.torch.sampling.lengths import LengthBatchSampler
+from millhead.torch.sampling.padding import pad_collate
+from millhead.torch.sampling.shards import ShardedIterable, split_by_rank_and_worker
+from millhead.torch.sampling.shuffle_buffer import ShuffleBuffer
+from millhead.torch.workers.dask_cluster import shared_cluster
 
 #: torchdata's name for a loader with ``state_dict()``.
 StatefulDataLoader = DataLoader
 
-if _native.why_not is None:
-    from millhead.torch import _bind as _bind  # makes torch known to the C core
-    from millhead.torch._watch import unwatch_all, watch_all
+if core_available.why_not is None:
+    from millhead.torch import bind_torch as bind_torch  # makes torch known to the C core
+    from millhead.watching.torch_loaders import unwatch_all, watch_all
 
 __all__ = [
     "BatchSampler",

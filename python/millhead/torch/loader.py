@@ -7,7 +7,7 @@ import inspect
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.utils.data
@@ -21,19 +21,26 @@ from torch.utils.data import (
 )
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
-from millhead.torch import _agree, _native, _torchs
-from millhead.torch._faults import POLICIES, choices_of
-from millhead.torch._rng import NAMES, check_names
-from millhead.torch._sizes import WorkerMemory, parse_memory, parse_worker_memory
-from millhead.torch._stats import Stats, advise
-from millhead.torch.fetch import fetches_together
-from millhead.torch.resume import Bookmark
+from millhead.torch import core_available
+from millhead.torch.arguments import (
+    WorkerMemory,
+    parse_memory,
+    parse_worker_memory,
+    require_at_least,
+)
+from millhead.torch.iterators import torch_fallback
+from millhead.torch.iterators.failed_samples import POLICIES, choices_of
+from millhead.torch.iterators.fetch import fetches_together
+from millhead.torch.loader_stats import Stats, advise
+from millhead.torch.ranks import agreement
+from millhead.torch.resume.progress import LoaderPosition
+from millhead.torch.workers.position_rng import NAMES, check_names
 
-if _native.why_not is None:
+if core_available.why_not is None:
     from millhead import _core
-    from millhead.torch import iterator, multi, sample
-    from millhead.torch._template import Template, reap_retired
-    from millhead.torch._workers import forking_a_worker
+    from millhead.torch.iterators import batch_schema, inline, multiprocess, sample_dispatch
+    from millhead.torch.start.template import Template, reap_retired
+    from millhead.torch.workers.processes import forking_a_worker
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -41,20 +48,15 @@ T_co = TypeVar("T_co", covariant=True)
 _TAKES_IN_ORDER = "in_order" in inspect.signature(torch.utils.data.DataLoader.__init__).parameters
 
 
-def _check_count(name: str, value: int | None) -> int | None:
+def _require_count(name: str, value: int | None) -> None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
         raise ValueError(f"{name} should be a count, but got {value!r}")
-    return value
 
 
-def check_threads(worker_threads: int | None) -> None:
-    """Refuse what is no number of threads."""
-    if worker_threads is None:
-        return
-    if isinstance(worker_threads, bool) or not isinstance(worker_threads, int):
+def _require_threads(worker_threads: int | None) -> None:
+    if isinstance(worker_threads, bool) or not isinstance(worker_threads, int | None):
         raise TypeError(f"worker_threads should be an int or None, but got {worker_threads!r}")
-    if worker_threads < 1:
-        raise ValueError(f"worker_threads should be at least 1, but got {worker_threads}")
+    require_at_least(1, worker_threads=worker_threads)
 
 
 class Engine:
@@ -68,7 +70,7 @@ class Engine:
         if budget is None:
             budget = max(_core.memory()[1] // 4, 1)
         self.pool = _core.Pool(budget)  # may fail; what __del__ looks at is there already
-        self.schema: multi.Schema | None = None
+        self.schema: batch_schema.Schema | None = None
         #: Batches that all live iterators together may have under way.
         self.under_way = 0
         _engines.add(self)
@@ -99,22 +101,18 @@ def _close_at_exit() -> None:
     reap_retired(patience=0.5, force=True)
 
 
-if _native.why_not is None:
+if core_available.why_not is None:
     os.register_at_fork(before=_before_fork)
     atexit.register(_close_at_exit)
 
 
-class Keeper(Protocol):
+class Keeper:
     """What millhead keeps with a loader between its iterators.
 
     Ours is its own keeper; a loader of another class that :func:`millhead.torch.install` reaches
     has one beside it.
     """
 
-    _stats: Stats
-    _engine: Engine | None
-    _memory_bytes: int | None
-    _bookmark: Bookmark
     # The arguments that torch's class does not have
     limit_batches: int | None
     snapshot_every_n_steps: int | None
@@ -127,10 +125,18 @@ class Keeper(Protocol):
     rng: Sequence[str]
     accumulate: int
 
+    def _keep(self, memory: int | str | None) -> None:
+        self._memory_bytes = parse_memory(memory)
+        self._stats = Stats()
+        self._engine: Engine | None = None
+        self._position = LoaderPosition()
+
 
 def is_torchs(loader: torch.utils.data.DataLoader[Any]) -> bool:
     """Whether torch's own iterators serve a loader."""
-    return _native.why_not is not None or isinstance(loader.dataset, (IterDataPipe, MapDataPipe))
+    return core_available.why_not is not None or isinstance(
+        loader.dataset, (IterDataPipe, MapDataPipe)
+    )
 
 
 def check_sample_dispatch(loader: torch.utils.data.DataLoader[Any]) -> None:
@@ -152,24 +158,25 @@ def check_sample_dispatch(loader: torch.utils.data.DataLoader[Any]) -> None:
 
 def iterator_for(loader: torch.utils.data.DataLoader[Any], keeper: Keeper) -> _BaseDataLoaderIter:
     """An iterator over a loader: millhead's, or torch's own where the engine cannot serve."""
-    _agree.of_loader(loader)
+    agreement.compare_loader(loader)
     workers = loader.num_workers > 0
     if workers:
         loader.check_worker_number_rationality()
     if is_torchs(loader):
-        torchs = _torchs.TorchMultiIter if workers else _torchs.TorchSingleIter
+        torchs = torch_fallback.TorchMultiIter if workers else torch_fallback.TorchSingleIter
         return torchs(loader, keeper)
     by_sample = keeper.dispatch == "sample"
     if by_sample:
         check_sample_dispatch(loader)  # again: attributes may have been set since
-    found: _BaseDataLoaderIter
-    if not workers:
-        found = (sample.SampleSingleIter if by_sample else iterator.SingleIter)(loader, keeper)
-    else:
+    kind: Any
+    if workers:
         if keeper._engine is None or keeper._engine.pid != os.getpid():
             keeper._engine = Engine(keeper._memory_bytes)
-        found = (sample.SampleIter if by_sample else multi.MultiIter)(loader, keeper)
-    keeper._bookmark.current = weakref.ref(found)
+        kind = sample_dispatch.SampleIter if by_sample else multiprocess.MultiprocessIter
+    else:
+        kind = sample_dispatch.SampleSingleIter if by_sample else inline.InlineIter
+    found: _BaseDataLoaderIter = kind(loader, keeper)
+    keeper._position.current = weakref.ref(found)
     return found
 
 
@@ -181,9 +188,8 @@ def forget_parents_iterator(loader: torch.utils.data.DataLoader[Any]) -> None:
 
 def report(workers: int, keeper: Keeper, reset: bool) -> dict[str, Any]:
     """What ``stats()`` returns."""
-    if keeper._engine is None:
-        slots = {"count": 0, "bytes": 0, "held": 0, "frozen": 0}
-    else:
+    slots = {"count": 0, "bytes": 0, "held": 0, "frozen": 0}
+    if keeper._engine is not None:
         slots = keeper._engine.pool.stats()
     keeper._stats.refresh()
     numbers = keeper._stats.report(workers, slots)
@@ -192,7 +198,7 @@ def report(workers: int, keeper: Keeper, reset: bool) -> dict[str, Any]:
     return numbers
 
 
-class DataLoader(torch.utils.data.DataLoader[T_co]):
+class DataLoader(torch.utils.data.DataLoader[T_co], Keeper):
     """torch's DataLoader, the same batches bit for bit, with less in between.
 
     Takes all of ``torch.utils.data.DataLoader``'s arguments, and:
@@ -268,27 +274,27 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if dispatch not in ("batch", "sample"):
             raise ValueError(f"dispatch should be 'batch' or 'sample', but got {dispatch!r}")
         check_names(rng)
-        if _native.why_not is not None:
-            advise("not native", _native.why_not)
+        if core_available.why_not is not None:
+            advise("not native", core_available.why_not)
+        _require_count("accumulate", accumulate)
+        if not accumulate:
+            raise ValueError(f"accumulate should be at least 1, but got {accumulate!r}")
+        _require_threads(worker_threads)
+        parse_worker_memory(worker_memory)
+        _require_count("limit_batches", limit_batches)
+        _require_count("snapshot_every_n_steps", snapshot_every_n_steps)
+        self._keep(memory)
         self.dispatch = dispatch
+        self.memory = memory
+        self.limit_batches = limit_batches
+        self.snapshot_every_n_steps = snapshot_every_n_steps
+        self.snapshot_rng = snapshot_rng
+        self.prefetch_epoch = prefetch_epoch
+        self.worker_threads = worker_threads
+        self.worker_memory = worker_memory
         self.on_error = on_error
         self.rng = rng
-        if not _check_count("accumulate", accumulate):
-            raise ValueError(f"accumulate should be at least 1, but got {accumulate!r}")
         self.accumulate = accumulate
-        self.memory = memory
-        check_threads(worker_threads)
-        self.worker_threads = worker_threads
-        parse_worker_memory(worker_memory)
-        self.worker_memory = worker_memory
-        self._memory_bytes = parse_memory(memory)
-        self._stats = Stats()
-        self._engine: Engine | None = None
-        self.limit_batches = _check_count("limit_batches", limit_batches)
-        self.prefetch_epoch = prefetch_epoch
-        self.snapshot_every_n_steps = _check_count("snapshot_every_n_steps", snapshot_every_n_steps)
-        self.snapshot_rng = snapshot_rng
-        self._bookmark = Bookmark()
         super().__init__(
             dataset,
             batch_size,
@@ -311,7 +317,6 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._check_on_error()
         if dispatch == "sample":
             check_sample_dispatch(self)
-
         if prefetch_epoch:
             self._check_prefetch_epoch()
 
@@ -332,7 +337,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __len__(self) -> int:
         """Batches in an epoch."""
-        length = self._bookmark.told_length = super().__len__()
+        length = self._position.last_len = super().__len__()
         return length if self.limit_batches is None else min(length, self.limit_batches)
 
     def _check_on_error(self) -> None:
@@ -371,7 +376,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
                 "millhead: torch's own iterator serves this loader (DataPipes, or no C core): it "
                 "has no position to save"
             )
-        return self._bookmark.state(self, self)
+        return self._position.state(self, self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Let the next ``iter()`` go on from a state that :meth:`state_dict` gave.
@@ -383,7 +388,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             ValueError: for a state of another dataset, version or origin, or a damaged one.
         """
         if state_dict != {}:
-            self._bookmark.load(state_dict, self)
+            self._position.load(state_dict, self)
             self._iterator = None
 
     def stats(self, reset: bool = False) -> dict[str, Any]:
@@ -397,8 +402,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def __getstate__(self) -> dict[str, Any]:
         """The loader without what only lives in this process: it pickles and copies after use."""
         state = self.__dict__.copy()
-        state.update(_iterator=None, _engine=None, _stats=None, _bookmark=None)
+        state.update(_iterator=None, _engine=None, _stats=None, _position=None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _stats=Stats(), _bookmark=Bookmark())
+        self.__dict__.update(state)
+        self._keep(self.memory)

@@ -1,0 +1,102 @@
+/* data.c - opening data for a verb, and saying what is wrong with it
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "data.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *mh_cli_data_remedy(mh_status status)
+{
+    switch (status) {
+    case MH_ERR_INVALID:
+        return "give files that belong together";
+    case MH_ERR_NOT_FOUND:
+        return "give a path that is there";
+    case MH_ERR_CORRUPT:
+        return "write the file again, or give another";
+    case MH_ERR_UNSUPPORTED:
+        return "convert it to what millhead list names, with numbers of a plain type";
+    case MH_ERR_NOMEM:
+        return "free some memory";
+    default:
+        return "check that it can be read and stays as it is";
+    }
+}
+
+const char *mh_cli_dtype(char out[MH_CLI_DTYPE], mh_dtype dtype)
+{
+    static const char *const names[] = {
+        [0] = "int", [1] = "uint", [2] = "float", [4] = "bfloat", [5] = "complex", [6] = "bool",
+    };
+    bool known = dtype.code < sizeof names / sizeof *names && names[dtype.code];
+    const char *name = known ? names[dtype.code] : "unknown";
+    if (dtype.code == 6)
+        (void)snprintf(out, MH_CLI_DTYPE, "%s", name);
+    else
+        (void)snprintf(out, MH_CLI_DTYPE, "%s%u", name, dtype.bits);
+    return out;
+}
+
+/* Cuts `text` at its commas; names[] has a place for each. */
+static size_t split_names(const char **names, char *text)
+{
+    size_t count = 0;
+    for (char *comma; (comma = strchr(text, ',')) != NULL; text = comma + 1) {
+        *comma = '\0';
+        names[count++] = text;
+    }
+    names[count++] = text;
+    return count;
+}
+
+static mh_status open_fields(mh_dataset **out, const char *const *paths, size_t count,
+                             const char *fields, mh_error *err)
+{
+    mh_dataset_options options;
+    mh_dataset_options_init(&options);
+    char *text = strdup(fields);
+    const char **names = calloc(strlen(fields) + 1, sizeof *names);
+    mh_status status = MH_ERR_NOMEM;
+    (void)snprintf(err->message, sizeof err->message, "no memory for the names of fields");
+    if (text && names) {
+        options.field_count = split_names(names, text);
+        options.fields = names;
+        status = mh_dataset_open(out, paths, count, &options, err);
+    }
+    free(names);
+    free(text);
+    return status;
+}
+
+/* Whether it is the choice of fields that is wrong, and not the data. */
+static bool opens_without_choice(const char *const *paths, size_t count)
+{
+    mh_dataset *data = NULL;
+    mh_error err;
+    bool opens = mh_dataset_open(&data, paths, count, NULL, &err) == MH_OK;
+    mh_dataset_unref(data);
+    return opens;
+}
+
+int mh_cli_open_data(mh_dataset **out, const char *const *paths, const char *fields,
+                     const char *where)
+{
+    char todo[64];
+    mh_error err;
+    size_t count = 0;
+    while (paths[count])
+        count++;
+    (void)snprintf(todo, sizeof todo, "see millhead %s --help", where);
+    if (count == 0)
+        return mh_cli_fail(MH_CLI_USAGE, where, todo, "no data given");
+    mh_status status = fields ? open_fields(out, paths, count, fields, &err)
+                              : mh_dataset_open(out, paths, count, NULL, &err);
+    if (status == MH_OK)
+        return MH_CLI_OK;
+    if (fields && status == MH_ERR_INVALID && opens_without_choice(paths, count))
+        return mh_cli_fail(MH_CLI_USAGE, where, "give names of these in --fields", "%s",
+                           err.message);
+    return mh_cli_fail(MH_CLI_FAILED, where, mh_cli_data_remedy(status), "%s", err.message);
+}

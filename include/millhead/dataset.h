@@ -1,0 +1,94 @@
+/* dataset.h - data in a known format, as numbered samples with named fields
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ *     mh_dataset *data;
+ *     const char *paths[] = {"images.npy", "labels.npy"};
+ *     if (mh_dataset_open(&data, paths, 2, NULL, &err) != MH_OK) ...
+ *     printf("%llu samples\n", (unsigned long long)mh_dataset_count(data));
+ *
+ * A dataset says what there is; a loader (loader.h) delivers it in batches.
+ */
+#ifndef MILLHEAD_DATASET_H
+#define MILLHEAD_DATASET_H
+
+#include <millhead/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MH_DIMS_MOST 16 /* dimensions of one sample */
+
+/* DLPack's types: code 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool. */
+typedef struct mh_dtype {
+    uint8_t code;
+    uint8_t bits;
+} mh_dtype;
+
+/* One field of every sample. */
+typedef struct mh_field {
+    const char *name;
+    mh_dtype dtype;
+    uint32_t dims;
+    int64_t shape[MH_DIMS_MOST]; /* of one sample, without the batch's dimension */
+    uint64_t bytes;              /* of one sample */
+} mh_field;
+
+/* A format or a source that this library has. Static memory. */
+typedef struct mh_kind {
+    const char *name;
+    const char *suffixes; /* of files: ".npy" or several, with spaces between them; "": none */
+    const char *what;     /* one line */
+} mh_kind;
+
+/* Format or source number `at`, counted from 0: 1, or 0 beyond the last with *out untouched. Any
+ * thread. */
+MH_API int mh_format_list(size_t at, mh_kind *out);
+MH_API int mh_source_list(size_t at, mh_kind *out);
+
+/* Immutable after open. Any number of threads; forked children may go on using it. */
+typedef struct mh_dataset mh_dataset;
+
+typedef struct mh_dataset_options {
+    size_t struct_size;
+    const char *format;        /* NULL: found out from names and first bytes */
+    const char *const *fields; /* names to deliver, in any order; NULL: all */
+    size_t field_count;
+} mh_dataset_options;
+
+MH_API void mh_dataset_options_init_sized(mh_dataset_options *options, size_t size);
+static inline void mh_dataset_options_init(mh_dataset_options *options)
+{
+    mh_dataset_options_init_sized(options, sizeof *options);
+}
+
+/* Opens `count` paths as one dataset: what several paths mean is the format's (npy: one field
+ * each). Reads headers only. The caller owns one reference. options may be NULL. *out is untouched
+ * on failure. Errors name the path: MH_ERR_NOT_FOUND, MH_ERR_CORRUPT, MH_ERR_UNSUPPORTED,
+ * MH_ERR_INVALID (an unknown field, lengths that differ), MH_ERR_IO, MH_ERR_NOMEM. */
+MH_API MH_MUST_CHECK mh_status mh_dataset_open(mh_dataset **out, const char *const *paths,
+                                               size_t count, const mh_dataset_options *options,
+                                               mh_error *err);
+
+/* References: a loader holds its own. unref accepts NULL. Any thread. */
+MH_API mh_dataset *mh_dataset_ref(mh_dataset *dataset);
+MH_API void mh_dataset_unref(mh_dataset *dataset);
+
+/* How many samples there are. */
+MH_API uint64_t mh_dataset_count(const mh_dataset *dataset);
+
+/* The fields in order of name; *out_count of them. Valid as long as the dataset. */
+MH_API const mh_field *mh_dataset_fields(const mh_dataset *dataset, size_t *out_count);
+
+/* The name of the format ("npy"), and the files: path and size of number `at`; NULL beyond the
+ * last. Valid as long as the dataset. */
+MH_API const char *mh_dataset_format(const mh_dataset *dataset);
+MH_API const char *mh_dataset_file(const mh_dataset *dataset, size_t at, uint64_t *out_bytes);
+
+/* Changes when what the dataset holds does: names, sizes, dates, fields. For saved positions. */
+MH_API uint64_t mh_dataset_fingerprint(const mh_dataset *dataset);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,163 @@
+/* received_batch.c - a result's memory as Python objects: the batch in a slot, pickled pieces, a
+ * state SPDX-License-Identifier: Apache-2.0
+ *
+ * All of it is another process's word, and checked.
+ */
+#include "consumer_end.h"
+#include "workers/pieces.h"
+
+#include <string.h>
+
+/* Smaller leaves are copied to memory of torch's own: a tensor that is kept should not keep a slot.
+ */
+#define ZERO_COPY_BYTES 65536u
+
+static PyObject *leaf_in(consumer_end_object *self, const mh_leaf *leaf, mh_slot *slot, bool hold)
+{
+    const mh_module *module = mh_module_of(self);
+    uint8_t *data = mh_slot_data(slot) + leaf->offset;
+    if (hold && leaf->bytes >= ZERO_COPY_BYTES)
+        return mh_tensor_over(module, leaf, data, slot);
+    void *to;
+    PyObject *tensor = mh_tensor_new(module, leaf, &to);
+    if (tensor && leaf->bytes)
+        memcpy(to, data, (size_t)leaf->bytes);
+    self->copied_bytes += leaf->bytes;
+    return tensor;
+}
+
+/* Tensors of their own for small leaves, tensors over the slot for large ones - unless the user
+ * already holds so many that batches under way would find no slot: then all are copied. */
+static PyObject *batch_from_slot(consumer_end_object *self, const pending_task *task,
+                                 const mh_leaf *places, uint32_t leaf_count)
+{
+    mh_slot *slot = task->slot;
+    PyObject *leaves[MH_LEAVES_MAX] = {NULL};
+    uint32_t large = 0;
+    uint32_t made = 0;
+    PyObject *batch = NULL;
+    for (uint32_t i = 0; i < leaf_count; i++)
+        large += places[i].bytes >= ZERO_COPY_BYTES;
+    bool hold = large && mh_pool_unheld(mh_pool_of(self->pool)) > self->under_way;
+    self->copied_out += large && !hold;
+    if (hold) /* one reference more keeps the slot until all tensors are made */
+        mh_slot_hold(slot, large + 1);
+    while (made < leaf_count) {
+        const mh_leaf *leaf = &places[made];
+        leaves[made] = leaf_in(self, leaf, slot, hold);
+        large -= hold && leaf->bytes >= ZERO_COPY_BYTES; /* its reference is spent either way */
+        if (!leaves[made++])
+            break;
+    }
+    if (made == 0 || leaves[made - 1])
+        batch = mh_batch_tree_build(mh_module_of(self), task->structure, leaves, leaf_count);
+    for (uint32_t i = 0; i < made; i++)
+        Py_XDECREF(leaves[i]);
+    if (hold)
+        for (uint32_t i = 0; i <= large; i++)
+            mh_slot_unref(slot);
+    else
+        mh_slot_abandon(slot);
+    return batch;
+}
+
+PyObject *mh_consumer_end_batch(consumer_end_object *self, pending_task *task,
+                                const mh_leaf *leaves, uint32_t leaf_count)
+{
+    mh_error err;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < leaf_count; i++) {
+        if (mh_leaf_check(&leaves[i], mh_slot_bytes(task->slot), &err) != MH_OK)
+            return mh_raise(mh_module_of(self), &err);
+        bytes += leaves[i].bytes;
+    }
+    self->copied_bytes += bytes; /* into the slot */
+    PyObject *batch = batch_from_slot(self, task, leaves, leaf_count);
+    task->slot = NULL; /* held by its tensors, or free again */
+    return batch;
+}
+
+static PyObject *piece_in(consumer_end_object *self, const mh_piece *piece)
+{
+    if (piece->kind == MH_PIECE_BYTES)
+        return PyBytes_FromStringAndSize(piece->data, (Py_ssize_t)piece->bytes);
+    if (piece->kind == MH_PIECE_BUFFER)
+        return PyByteArray_FromStringAndSize(piece->data, (Py_ssize_t)piece->bytes);
+    void *to;
+    mh_leaf leaf = {.type_code = 1,
+                    .type_bits = 8,
+                    .dims = 1,
+                    .shape = {(int64_t)piece->bytes},
+                    .bytes = piece->bytes};
+    PyObject *tensor = mh_tensor_new(mh_module_of(self), &leaf, &to);
+    if (tensor && piece->bytes) {
+        Py_BEGIN_ALLOW_THREADS
+        memcpy(to, piece->data, (size_t)piece->bytes);
+        Py_END_ALLOW_THREADS
+    }
+    return tensor;
+}
+
+/* Where those bytes of the worker's spill memory are; NULL when it does not hold them. */
+static const uint8_t *spilled(consumer_end_worker *worker, uint64_t offset, uint64_t bytes)
+{
+    return offset % 64 == 0 && mh_memory_has(&worker->spill, offset, bytes)
+               ? worker->spill.base + offset
+               : NULL;
+}
+
+PyObject *mh_consumer_end_state(consumer_end_object *self, consumer_end_worker *worker,
+                                const mh_result *shared)
+{
+    const mh_result *result = &self->result;
+    const uint8_t *data = shared->state;
+    bool is_spilled = result->state_bytes > MH_STATE_BYTES;
+    if (!result->state_bytes)
+        Py_RETURN_NONE;
+    if (is_spilled)
+        data = spilled(worker, result->state_offset, result->state_bytes);
+    if (!data)
+        return PyErr_Format(mh_module_of(self)->error,
+                            "a state of %u bytes beyond its worker's memory", result->state_bytes);
+    PyObject *state = PyBytes_FromStringAndSize((const char *)data, result->state_bytes);
+    if (is_spilled)
+        mh_control_spill_done(self->control, worker->number);
+    return state;
+}
+
+static PyObject *pieces_in(consumer_end_object *self, const uint8_t *base, uint64_t bytes)
+{
+    mh_piece_reader reader;
+    mh_piece piece;
+    mh_error err;
+    if (mh_pieces_open(&reader, base, bytes, &err) != MH_OK)
+        return mh_raise(mh_module_of(self), &err);
+    PyObject *list = PyList_New((Py_ssize_t)reader.count);
+    for (uint64_t i = 0; list && i < reader.count; i++) {
+        PyObject *object = mh_pieces_next(&reader, &piece, &err) == MH_OK
+                               ? piece_in(self, &piece)
+                               : mh_raise(mh_module_of(self), &err);
+        if (!object || PyList_SetItem(list, (Py_ssize_t)i, object) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+PyObject *mh_consumer_end_pieces(consumer_end_object *self, consumer_end_worker *worker,
+                                 const mh_result *result)
+{
+    const uint8_t *base = spilled(worker, result->spill_offset, result->spill_bytes);
+    PyObject *pieces;
+    if (base)
+        pieces = pieces_in(self, base, result->spill_bytes);
+    else
+        pieces = PyErr_Format(mh_module_of(self)->error,
+                              "a result of %llu bytes beyond its worker's memory",
+                              (unsigned long long)result->spill_bytes);
+    if (pieces) {
+        self->copied_bytes += result->spill_bytes;
+        self->pickled_bytes += result->pickled_bytes;
+    }
+    mh_control_spill_done(self->control, worker->number);
+    return pieces;
+}

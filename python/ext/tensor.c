@@ -1,0 +1,209 @@
+/* tensor.c - torch's tensors through its DLPack table
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading a tensor's pointer and shape through the table costs a tenth of a microsecond;
+ * tensor.__dlpack__() costs over a hundred times that.
+ */
+#include "base/alloc.h"
+#include "module.h"
+
+#include <string.h>
+
+bool mh_tensor_read(const mh_module *module, PyObject *tensor, mh_dl_tensor *out)
+{
+    if (module->dlpack->tensor_from_object(tensor, out) == 0)
+        return true;
+    PyErr_Clear();
+    return false;
+}
+
+static PyObject *dtype_of(const mh_module *module, uint8_t code, uint8_t bits)
+{
+    PyObject *key = PyLong_FromLong(code << 8 | bits);
+    PyObject *dtype = key ? PyDict_GetItemWithError(module->dtypes, key) : NULL;
+    Py_XDECREF(key);
+    if (!dtype && !PyErr_Occurred())
+        PyErr_Format(PyExc_TypeError, "no torch dtype for type %d with %d bits", code, bits);
+    return dtype;
+}
+
+static bool has_type(const mh_module *module, PyObject *tensor, const mh_dl_tensor *view)
+{
+    PyObject *dtype = PyObject_GetAttr(tensor, module->name.dtype);
+    Py_XDECREF(dtype); /* torch keeps its own */
+    return dtype && dtype == dtype_of(module, view->type_code, view->type_bits);
+}
+
+static bool says_no(PyObject *tensor, PyObject *method)
+{
+    PyObject *answer = PyObject_CallMethodObjArgs(tensor, method, NULL);
+    Py_XDECREF(answer);
+    return answer == Py_False;
+}
+
+/* What a method counts; -1 with an exception. */
+static int64_t count_of(PyObject *object, PyObject *method)
+{
+    PyObject *number = PyObject_CallMethodObjArgs(object, method, NULL);
+    int64_t count = number ? PyLong_AsLongLong(number) : -1;
+    Py_XDECREF(number);
+    return count;
+}
+
+/* How many elements of memory the tensor covers, gaps included; -1: more than can be. */
+static int64_t span_of(const mh_dl_tensor *view)
+{
+    int64_t span = 1;
+    for (int i = 0; i < view->ndim; i++) {
+        int64_t step;
+        if (view->shape[i] == 0)
+            return 0;
+        if (__builtin_mul_overflow(view->shape[i] - 1, view->strides[i], &step) ||
+            __builtin_add_overflow(span, step, &span))
+            return -1;
+    }
+    return span;
+}
+
+/* Torch checks that a tensor lies in its storage when it is made, but a storage can be resized. */
+static bool within_storage(const mh_module *module, PyObject *tensor, const mh_dl_tensor *view)
+{
+    int64_t span = view->strides || view->ndim == 0 ? span_of(view) : -1;
+    if (span <= 0)
+        return span == 0;
+    PyObject *storage = PyObject_CallMethodObjArgs(tensor, module->name.untyped_storage, NULL);
+    int64_t bytes = storage ? count_of(storage, module->name.nbytes) : -1;
+    int64_t offset = bytes >= 0 ? count_of(tensor, module->name.storage_offset) : -1;
+    Py_XDECREF(storage);
+    int64_t room = bytes / (view->type_bits / 8);
+    return offset >= 0 && offset <= room && span <= room - offset;
+}
+
+bool mh_tensor_is_plain(const mh_module *module, PyObject *tensor, const mh_dl_tensor *view)
+{
+    PyObject *grad = PyObject_GetAttr(tensor, module->name.requires_grad);
+    bool is_complex = view->type_code == 5; /* no other number has a conjugate */
+    bool plain = grad == Py_False && has_type(module, tensor, view) &&
+                 (!is_complex || says_no(tensor, module->name.is_conj)) &&
+                 says_no(tensor, module->name.is_neg) && within_storage(module, tensor, view);
+    Py_XDECREF(grad);
+    PyErr_Clear();
+    return plain;
+}
+
+bool mh_strides_packed(const int64_t *shape, const int64_t *strides, int first, int dims)
+{
+    int64_t expected = 1;
+    for (int i = dims - 1; i >= first; i--) {
+        if (shape[i] != 1 && strides[i] != expected)
+            return false;
+        expected *= shape[i];
+    }
+    return true;
+}
+
+mh_leaf mh_leaf_of_tensor(const mh_dl_tensor *view)
+{
+    mh_leaf leaf = {
+        .type_code = view->type_code, .type_bits = view->type_bits, .dims = (uint16_t)view->ndim};
+    memcpy(leaf.shape, view->shape, (size_t)view->ndim * sizeof *view->shape);
+    return leaf;
+}
+
+static PyObject *shape_tuple(const mh_leaf *leaf)
+{
+    PyObject *shape = PyTuple_New(leaf->dims);
+    for (uint16_t i = 0; shape && i < leaf->dims; i++) {
+        PyObject *length = PyLong_FromLongLong(leaf->shape[i]);
+        if (!length || PyTuple_SetItem(shape, i, length) < 0)
+            Py_CLEAR(shape);
+    }
+    return shape;
+}
+
+PyObject *mh_tensor_new(const mh_module *module, const mh_leaf *leaf, void **out_data)
+{
+    mh_dl_tensor view;
+    PyObject *tensor = NULL;
+    PyObject *dtype = dtype_of(module, leaf->type_code, leaf->type_bits);
+    PyObject *shape = dtype ? shape_tuple(leaf) : NULL;
+    PyObject *arguments = shape ? PyTuple_Pack(1, shape) : NULL;
+    PyObject *keywords = arguments ? PyDict_New() : NULL;
+    /* device=: torch.set_default_device must not send batches elsewhere */
+    if (keywords && PyDict_SetItem(keywords, module->name.dtype, dtype) == 0 &&
+        PyDict_SetItem(keywords, module->name.device, module->cpu) == 0)
+        tensor = PyObject_Call(module->empty, arguments, keywords);
+    Py_XDECREF(keywords);
+    Py_XDECREF(arguments);
+    Py_XDECREF(shape);
+    if (!tensor)
+        return NULL;
+    if (!Py_IS_TYPE(tensor, module->tensor_type) || !mh_tensor_read(module, tensor, &view) ||
+        view.device_type != MH_DLPACK_CPU || (leaf->bytes && !view.data)) {
+        Py_DECREF(tensor);
+        PyErr_SetString(PyExc_RuntimeError, "torch.empty gave a tensor without plain memory");
+        return NULL;
+    }
+    *out_data = (uint8_t *)view.data + view.byte_offset;
+    return tensor;
+}
+
+/* A managed tensor with room for its shape and strides. */
+typedef struct owned_view {
+    mh_dl_managed managed;
+    mh_slot *slot;
+    int64_t shape[MH_LEAF_DIMS];
+    int64_t strides[MH_LEAF_DIMS];
+} owned_view;
+
+/* Called by torch when the storage dies: any thread, the GIL held or not. */
+static void view_delete(mh_dl_managed *managed)
+{
+    owned_view *view = managed->context;
+    if (view->slot)
+        mh_slot_unref(view->slot);
+    mh_free(view);
+}
+
+static void view_fill(owned_view *view, const mh_leaf *leaf, void *data, mh_slot *slot)
+{
+    int64_t stride = 1;
+    for (int i = leaf->dims - 1; i >= 0; i--) {
+        view->shape[i] = leaf->shape[i];
+        view->strides[i] = stride;
+        stride *= leaf->shape[i] > 1 ? leaf->shape[i] : 1;
+    }
+    view->slot = slot;
+    view->managed = (mh_dl_managed){
+        .version_major = MH_DLPACK_MAJOR,
+        .version_minor = MH_DLPACK_MINOR,
+        .context = view,
+        .deleter = view_delete,
+        .tensor = {.data = data,
+                   .device_type = MH_DLPACK_CPU,
+                   .ndim = leaf->dims,
+                   .type_code = leaf->type_code,
+                   .type_bits = leaf->type_bits,
+                   .type_lanes = 1,
+                   .shape = view->shape,
+                   .strides = view->strides},
+    };
+}
+
+PyObject *mh_tensor_over(const mh_module *module, const mh_leaf *leaf, void *data, mh_slot *slot)
+{
+    void *tensor = NULL;
+    owned_view *view = mh_calloc(1, sizeof *view);
+    if (!view) {
+        if (slot)
+            mh_slot_unref(slot);
+        return PyErr_NoMemory();
+    }
+    view_fill(view, leaf, data, slot);
+    if (module->dlpack->managed_to_object(&view->managed, &tensor) == 0)
+        return tensor;
+    view_delete(&view->managed);
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_RuntimeError, "torch refused a tensor over shared memory");
+    return NULL;
+}

@@ -1,0 +1,86 @@
+"""Batches of the native pipeline as dicts of torch tensors or NumPy arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from millhead import _core
+
+#: What ``data=`` may be.
+Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+#: The field that holds the samples' numbers, when it is named.
+INDEX = "_index"
+
+_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex"}
+
+
+class Field(NamedTuple):
+    """One field of every sample."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Opened:
+    """A dataset of the core, and how what it reads becomes a dict.
+
+    Raises:
+        ValueError: a field or an output nobody knows.
+        FileNotFoundError, OSError, millhead.Error: the data cannot be read, by path.
+    """
+
+    def __init__(self, data: Data, fields: Iterable[str] | None, output: str | None) -> None:
+        paths = [data] if isinstance(data, str | os.PathLike) else list(data)
+        names = None if fields is None else _names(fields)
+        wanted = None if names is None else [name for name in names if name != INDEX]
+        if wanted == []:
+            raise ValueError("fields should name a field of the data, not only _index")
+        self.core = _core.Dataset(paths, wanted)
+        self.convert = _converter(output)
+        places = {name: at for at, (name, *_) in enumerate(self.core.fields)}
+        #: Names in the order of a batch, and where the core has them; the numbers come last.
+        self.places = [
+            (name, len(places) if name == INDEX else places[name])
+            for name in (places if names is None else names)
+        ]
+
+    def fields(self) -> dict[str, Field]:
+        """Type and shape of each field of a sample, ``_index`` too if it was named."""
+        known = [Field(_dtype(code, bits), shape) for _, code, bits, shape in self.core.fields]
+        known.append(Field("int64", ()))
+        return {name: known[at] for name, at in self.places}
+
+    def batch(self, arrays: tuple[_core.NativeArray, ...]) -> dict[str, Any]:
+        """What the core read, by name."""
+        return {name: self.convert(arrays[at]) for name, at in self.places}
+
+
+def _names(fields: Iterable[str]) -> list[str]:
+    if isinstance(fields, str):
+        raise TypeError(f"fields should be a list of names, but got {fields!r}")
+    return list(dict.fromkeys(fields))
+
+
+def _dtype(code: int, bits: int) -> str:
+    return "bool" if code == 6 else f"{_KINDS[code]}{bits}"
+
+
+def _converter(output: str | None) -> Callable[[_core.NativeArray], Any]:
+    """What makes an array of the kind asked for, over the same memory."""
+    if output not in (None, "torch", "numpy"):
+        later = ": it is not there yet" if output == "jax" else ""
+        raise ValueError(f"output should be 'torch', 'numpy' or None, but got {output!r}{later}")
+    if output != "numpy":
+        try:
+            import torch
+        except ImportError:
+            if output == "torch":
+                raise
+        else:
+            return torch.utils.dlpack.from_dlpack
+    import numpy
+
+    return numpy.asarray

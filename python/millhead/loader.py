@@ -1,0 +1,428 @@
+"""The native loader: files read and batched by threads of the C core, without worker processes."""
+
+from __future__ import annotations
+
+import atexit
+import operator
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from millhead import _core
+from millhead._memory_sizes import parse_memory
+from millhead._native_arrays import Data, Opened
+from millhead._rank_info import place
+
+__all__ = ["Loader"]
+
+#: Values of ``shuffle=``, and the order they stand for.
+_ORDERS: dict[bool | str, str] = {False: "sequential", True: "keyed", "torch": "torch"}
+
+#: Arguments that the loader will have.
+_LATER = frozenset(
+    [
+        "pipeline",
+        "profile",
+        "window",
+        "stride",
+        "select",
+        "target",
+        "decode",
+        "subset",
+        "weights",
+        "pin_memory",
+        "cache",
+        "cache_check",
+        "index",
+        "storage_options",
+        "on_error",
+    ]
+)
+
+_MOST = {"threads": 2**31 - 1, "in_flight": 2**32 - 1, "prefetch": 2**32 - 1}
+
+
+class Loader:
+    """Batches of arrays on disk, as dicts by field name.
+
+    Threads of the core read ahead; no worker process is started. The order of samples depends on
+    ``seed`` and the epoch alone, so any number of threads or ranks gives the same stream. A batch
+    is yours: it may be written to, kept, and outlives the loader.
+
+    Args:
+        data: an ``.npy`` file or a list of them: one field each, named after the file.
+        batch_size: samples of this rank in a batch.
+        fields: the ones to read, in the order of the dict; ``_index`` is a sample's number.
+        shuffle: False, True (a full shuffle that takes no memory), or ``"torch"``: the order of
+            torch's DistributedSampler for the same seed and epoch.
+        seed, epoch: what the order depends on; ``epoch`` is the one of the first ``iter()``.
+        rank, world: this process among all; None: as torch.distributed or the launcher says.
+        drop_last: only full batches. Otherwise ranks get equally many samples, some of them twice.
+        uneven: no sample twice: a rank may get one more than others.
+        limit_batches: batches of an epoch; None: all there are.
+        threads: that read and place; 0: none, ``next()`` does it; None: as ``millhead plan cpus``.
+        in_flight: reads under way at a time that the page cache cannot answer; None: 16.
+        prefetch: batches ready or under way beyond the one in use.
+        memory: most bytes for batches (a number or ``"2GB"``); None: a quarter of what is free.
+        simulate: a slow link before the files, ``"latency=30ms,bandwidth=100MB/s,errors=0.1%"``.
+        map: a function of the batch, called in ``next()``; what it returns is delivered.
+        output: ``"torch"`` or ``"numpy"``; None: torch where it can be imported.
+
+    Raises:
+        FileNotFoundError, OSError: a file cannot be read.
+        ValueError: an argument makes no sense, or is not there yet.
+        MemoryError: ``memory`` is too small for a batch.
+        millhead.Error: data that is corrupt or of a type that is not supported.
+
+    >>> import millhead, numpy, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> numpy.save(f"{folder.name}/x.npy", numpy.arange(5) * 10)
+    >>> with millhead.Loader(f"{folder.name}/x.npy", 2, output="numpy") as loader:
+    ...     [batch["x"].tolist() for batch in loader]
+    [[0, 10], [20, 30], [40]]
+    >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        batch_size: int = 1,
+        *,
+        fields: Iterable[str] | None = None,
+        shuffle: bool | str = False,
+        seed: int = 0,
+        epoch: int = 0,
+        rank: int | None = None,
+        world: int | None = None,
+        drop_last: bool = False,
+        uneven: bool = False,
+        limit_batches: int | None = None,
+        threads: int | None = None,
+        in_flight: int | None = None,
+        prefetch: int = 2,
+        memory: int | str | None = None,
+        simulate: str | None = None,
+        map: Callable[[dict[str, Any]], Any] | None = None,
+        output: str | None = None,
+        **later: Any,
+    ) -> None:
+        began = time.monotonic_ns()
+        _refuse(later)
+        self.data = data
+        self.batch_size = _whole("batch_size", batch_size, 1)
+        self.fields = fields if fields is None or isinstance(fields, str) else list(fields)
+        self.shuffle = shuffle
+        self.seed = _whole("seed", seed, 0)
+        self.epoch = _whole("epoch", epoch, 0)
+        self.drop_last = bool(drop_last)
+        self.uneven = bool(uneven)
+        self.limit_batches = _optional("limit_batches", limit_batches, 1)
+        self.threads = _optional("threads", threads, 0)
+        self.in_flight = _optional("in_flight", in_flight, 1)
+        self.prefetch = _whole("prefetch", prefetch, 1)
+        self.memory = memory
+        self.simulate = simulate
+        self.map = map
+        self.output = output
+        self._order = _order(shuffle)
+        self._opened = Opened(data, self.fields, output)
+        self.world, self.rank = _place(rank, world)
+        self._native = self._open()
+        self._length = self._native.batches()
+        #: Where the next iter() begins: epoch and samples of all ranks that are done.
+        self._next = (self.epoch, 0)
+        #: Whether the core's position is the loop's: an epoch was begun and is not over.
+        self._active = False
+        self._counts = _Counts(time.monotonic_ns() - began)
+        _close_at_exit(self)
+
+    def _open(self) -> _core.NativeLoader:
+        return _core.NativeLoader(
+            self._opened.core,
+            batch_size=self.batch_size,
+            order=self._order,
+            seed=self.seed,
+            epoch=self.epoch,
+            rank=self.rank,
+            world=self.world,
+            drop_last=self.drop_last,
+            uneven=self.uneven,
+            limit_batches=self.limit_batches or 0,
+            threads=-1 if self.threads is None else self.threads,
+            in_flight=self.in_flight or 0,
+            prefetch=self.prefetch,
+            memory=parse_memory(self.memory) or 0,
+            simulate=self.simulate,
+        )
+
+    def __len__(self) -> int:
+        """Batches of this rank in an epoch."""
+        return self._length
+
+    def __iter__(self) -> Iterator[Any]:
+        """The next epoch, or the rest of the one a state was loaded for.
+
+        An iterator that was made before gets no more batches.
+        """
+        epoch, start = self._next
+        turn = self._native.begin(epoch, start)
+        self._next = (epoch + 1, 0)
+        self._active = True
+        return _Batches(self, turn)
+
+    def _deliver(self, turn: int) -> Any:
+        """The next batch of the iterator that has this turn (DESIGN 5.9d)."""
+        counts = self._counts
+        counts.meter.begin_wait()
+        try:
+            arrays = self._native.next(turn)
+        except Exception:
+            counts.raised += 1
+            raise
+        if arrays is None:
+            self._active = False
+            raise StopIteration
+        counts.delivered()
+        batch = self._opened.batch(arrays)
+        del arrays
+        return batch if self.map is None else counts.mapped(self.map, batch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next ``iter()`` be that epoch; a loaded position in it stays."""
+        epoch = _whole("epoch", epoch, 0)
+        if epoch != self._next[0]:
+            self._next = (epoch, 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loop is, for :meth:`load_state_dict`: plain numbers and texts."""
+        epoch, position = self._native.position() if self._active else self._next
+        return {
+            "millhead": 1,
+            "kind": "native",
+            "epoch": epoch,
+            "position": position,
+            **self._identity(),
+        }
+
+    def _identity(self) -> dict[str, Any]:
+        """What a position is worth something with."""
+        return {
+            "seed": self.seed,
+            "order": self._order,
+            "count": self._opened.core.count,
+            "fingerprint": f"{self._opened.core.fingerprint:016x}",
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next ``iter()`` go on where ``state`` was taken.
+
+        The batch size, the world, and the number of threads may differ from those of then.
+
+        Raises:
+            ValueError: it is not a state of a native loader, or one of other data, another seed or
+                another order.
+        """
+        if state.get("millhead") != 1 or state.get("kind") != "native":
+            raise ValueError("this is not a state of millhead.Loader")
+        for name, own in self._identity().items():
+            if state.get(name) != own:
+                raise ValueError(
+                    f"the state's {name} is {state.get(name)!r}, this loader's is {own!r}: it "
+                    "would go on with other samples"
+                )
+        epoch = _whole("epoch", state.get("epoch"), 0)
+        position = _whole("position", state.get("position"), 0)
+        self._native.seek(epoch, position)
+        self._next = (epoch, position)
+        self._active = False
+
+    def stats(self, reset: bool = False) -> dict[str, Any]:
+        """What the loader did since it was made, or since ``reset=True`` was passed last."""
+        return self._counts.report(self, reset)
+
+    def close(self) -> None:
+        """End the threads. Batches stay as they are; nothing more is delivered."""
+        self._counts.last = self._counts.now(self)
+        self._native.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Batches:
+    """One epoch of a loader."""
+
+    def __init__(self, loader: Loader, turn: int) -> None:
+        self._loader = loader
+        self._turn = turn
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        return self._loader._deliver(self._turn)
+
+
+class _Counts:
+    """What ``stats()`` tells beside the core's own numbers."""
+
+    def __init__(self, setup_ns: int) -> None:
+        self.setup_ns = setup_ns
+        self.made = time.monotonic_ns()
+        self.meter = _core.Meter()
+        self.clear()
+        self.base: dict[str, int] = {}
+        #: The core's numbers when the loader was closed.
+        self.last: dict[str, int] = {}
+
+    def clear(self) -> None:
+        """Count from nothing."""
+        self.meter.clear()
+        self.first_batch_ns = 0
+        self.raised = 0
+        self.map_ns = 0
+        self.map_count = 0
+
+    def delivered(self) -> None:
+        """A batch has come."""
+        self.meter.end_wait()
+        if not self.first_batch_ns:
+            self.first_batch_ns = time.monotonic_ns() - self.made
+
+    def mapped(self, fn: Callable[[Any], Any], batch: Any) -> Any:
+        """``fn(batch)``, timed."""
+        began = time.monotonic_ns()
+        try:
+            return fn(batch)
+        finally:
+            self.map_ns += time.monotonic_ns() - began
+            self.map_count += 1
+
+    def now(self, loader: Loader) -> dict[str, int]:
+        """The core's numbers, as they were if it is closed."""
+        try:
+            return loader._native.stats()
+        except _core.Error:
+            return self.last
+
+    def report(self, loader: Loader, reset: bool) -> dict[str, Any]:
+        """The dictionary ``loader.stats()`` returns."""
+        now = self.now(loader)
+        since = {name: value - self.base.get(name, 0) for name, value in now.items()}
+        batches = since.get("batches", 0)
+        reads = since.get("reads_now", 0) + since.get("reads_waited", 0)
+        found = {
+            "version": 1,
+            "path": "native",
+            "paths": {"native": batches},
+            "start": "none",
+            "workers": 0,
+            "threads": now.get("threads", 0),
+            "rank": loader.rank,
+            "world": loader.world,
+            "epoch": loader.state_dict()["epoch"] if now is not self.last else loader._next[0],
+            "batches": batches,
+            "samples": since.get("samples", 0),
+            "setup_ms": self.setup_ns / 1e6,
+            "first_batch_ms": self.first_batch_ns / 1e6,
+            "wait_ms": self.meter.wait_ms(),
+            "batches_copied_out": since.get("batches_copied_out", 0),
+            "errors": {"raised": self.raised, "skipped": 0, "replaced": 0},
+            "stages": {
+                "read": _stage(reads, since.get("read_ns", 0), since.get("bytes_read", 0)),
+                "map": _stage(self.map_count, self.map_ns, 0),
+            },
+            "cpus": _core.cpus(),
+        }
+        if reset:
+            self.clear()
+            self.base = {name: value for name, value in now.items() if name != "threads"}
+        return found
+
+
+def _stage(count: int, ns: int, size: int) -> dict[str, float]:
+    mean_us = ns / 1e3 / count if count else 0.0
+    return {"count": count, "mean_us": mean_us, "total_s": ns / 1e9, "bytes": size}
+
+
+def _refuse(later: dict[str, Any]) -> None:
+    for name in later:
+        if name in _LATER:
+            raise ValueError(f"{name}= is not there yet in millhead.Loader: leave it out")
+        raise TypeError(f"Loader() got an unexpected keyword argument {name!r}")
+
+
+def _order(shuffle: bool | str) -> str:
+    if shuffle == "blocks":
+        raise ValueError("shuffle='blocks' is not there yet in millhead.Loader: take True")
+    if not isinstance(shuffle, bool | str) or shuffle not in _ORDERS:
+        raise ValueError(f"shuffle should be False, True or 'torch', but got {shuffle!r}")
+    return _ORDERS[shuffle]
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    """A number that the core takes.
+
+    Raises:
+        TypeError, ValueError: it is not such a number.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} should be a number, but got {value!r}") from None
+    if isinstance(value, bool):
+        raise TypeError(f"{name} should be a number, but got {value!r}")
+    most = _MOST.get(name, 2**64 - 1)
+    if not least <= number <= most:
+        raise ValueError(f"{name} should be from {least} to {most}, but got {value!r}")
+    return number
+
+
+def _optional(name: str, value: Any, least: int) -> int | None:
+    return None if value is None else _whole(name, value, least)
+
+
+def _place(rank: int | None, world: int | None) -> tuple[int, int]:
+    """``(world, rank)``, looked up where they were not given, as the drop-in does.
+
+    Raises:
+        ValueError: nobody knows, or those who do contradict each other.
+    """
+    if rank is not None and world is not None:
+        return _whole("world", world, 1), _whole("rank", rank, 0)
+    if rank is None and world is None and sys.modules.get("torch") is None:
+        found = place()
+        return found.world, found.rank
+    from millhead.torch.ranks.world import replica_or_alone
+
+    try:
+        return replica_or_alone(world, rank)
+    except ValueError as error:
+        raise ValueError(str(error).replace("num_replicas", "world")) from None
+
+
+_live: weakref.WeakSet[Loader] = weakref.WeakSet()
+
+
+def _close_at_exit(loader: Loader) -> None:
+    """Before the interpreter ends, its loaders do: their threads read into memory it gives back."""
+    if not _live:
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)
+    _live.add(loader)
+
+
+def _close_all() -> None:
+    for loader in list(_live):
+        loader.close()

@@ -1,0 +1,3 @@
+"""Where a training step's time goes: :class:`StepTimer`."""
+
+from millhead.timer.step_timer import StepTimer as StepTimer

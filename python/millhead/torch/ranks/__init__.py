@@ -1,0 +1,1 @@
+"""Several training processes: who is who, and what they must agree on."""

@@ -1,0 +1,1 @@
+"""Positions in an epoch: saved, checked and restored."""

@@ -1,0 +1,1 @@
+"""Samplers and shuffles: which samples make a batch, on which rank."""

@@ -1,0 +1,1 @@
+"""What happens inside worker processes, and what the trainer keeps about them."""

@@ -1,0 +1,1 @@
+"""Watching loops: events of what each batch waited for (docs/events.md)."""

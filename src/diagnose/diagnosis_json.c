@@ -1,0 +1,237 @@
+/* diagnosis_json.c - a run judged, and the diagnosis as JSON
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <millhead/report.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/jsonout.h"
+#include "base/struct_size.h"
+#include "diagnose/run_reader.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+static void warn(mh_verdict *verdict, const char *format, ...) MH_PRINTF(2, 3);
+
+static void warn(mh_verdict *verdict, const char *format, ...)
+{
+    va_list arguments;
+    if (verdict->warning_count == MH_VERDICT_LINES)
+        return;
+    va_start(arguments, format);
+    (void)vsnprintf(verdict->warnings[verdict->warning_count++], MH_VERDICT_LINE, format,
+                    arguments);
+    va_end(arguments);
+}
+
+/* What the run's files tell of themselves. */
+static void warn_of_files(mh_verdict *out, const mh_run *run)
+{
+    if (run->bad_lines)
+        warn(out,
+             "%" PRIu64 " line%s not exactly one JSON object, the first is line %" PRIu64
+             "; what is in them was read as far as it goes",
+             run->bad_lines, run->bad_lines == 1 ? " is" : "s are", run->first_bad);
+    if (run->cut)
+        warn(out, "the end of the run is not in the log: it still runs, or it was cut off");
+    if (run->other_loaders)
+        warn(out,
+             "this is about the loader most time went to; %zu other%s took %.1f s and %s left out",
+             run->other_loaders, run->other_loaders == 1 ? "" : "s",
+             (double)run->other_loaders_ns / 1e9, run->other_loaders == 1 ? "is" : "are");
+    if (run->alike_loaders)
+        warn(
+            out,
+            "%zu loaders are set up alike and iterated once each: where one is made anew for every "
+            "epoch, make it once, with persistent_workers=True, and its workers start once",
+            run->alike_loaders + 1);
+}
+
+mh_status mh_run_judge(mh_verdict *out, const mh_run *run, mh_error *err)
+{
+    mh_verdict verdict;
+    if (!out || !run)
+        return mh_fail(err, MH_ERR_INVALID, "a verdict needs a run and a place for its result");
+    MH_TRY(mh_sized_check(out, MH_FIRST_SIZE(mh_verdict, warning_count), "mh_verdict", err));
+    mh_verdict_init(&verdict);
+    MH_TRY(mh_verdict_make(&verdict, &run->facts, err));
+    warn_of_files(&verdict, run);
+    mh_sized_write(out, out->struct_size, &verdict, sizeof verdict);
+    return MH_OK;
+}
+
+const char *mh_vantage_name(mh_vantage vantage)
+{
+    static const char *const names[] = {"inside", "outside", "log"};
+    return (unsigned)vantage < sizeof names / sizeof *names ? names[vantage] : "inside";
+}
+
+static void put_real(mh_jsonout *out, const char *key, double value)
+{
+    mh_jsonout_key(out, key);
+    mh_jsonout_double(out, value);
+}
+
+static void put_lines(mh_jsonout *out, const char *key, const char lines[][MH_VERDICT_LINE],
+                      size_t count)
+{
+    mh_jsonout_key(out, key);
+    mh_jsonout_array(out);
+    for (size_t at = 0; at < count; at++)
+        mh_jsonout_string(out, lines[at]);
+    mh_jsonout_array_end(out);
+}
+
+static void put_stages(mh_jsonout *out, const mh_stage_shares *stages)
+{
+    mh_jsonout_key(out, "stages");
+    mh_jsonout_object(out);
+    put_real(out, "train", stages->train);
+    put_real(out, "main", stages->main);
+    put_real(out, "wait_cpu", stages->wait_cpu);
+    put_real(out, "wait_run", stages->wait_run);
+    put_real(out, "wait_blocked", stages->wait_blocked);
+    put_real(out, "wait_collate", stages->wait_collate);
+    put_real(out, "wait_transfer", stages->wait_transfer);
+    put_real(out, "wait_other", stages->wait_other);
+    mh_jsonout_object_end(out);
+}
+
+static void put_others(mh_jsonout *out, const mh_verdict *verdict)
+{
+    mh_jsonout_key(out, "others");
+    mh_jsonout_array(out);
+    for (size_t at = 0; at < verdict->other_count; at++) {
+        mh_jsonout_object(out);
+        mh_jsonout_key(out, "cause");
+        mh_jsonout_string(out, mh_cause_name(verdict->others[at].cause));
+        put_real(out, "gain", verdict->others[at].gain);
+        mh_jsonout_object_end(out);
+    }
+    mh_jsonout_array_end(out);
+}
+
+static void put_waits(mh_jsonout *out, const mh_wait_stats *waits)
+{
+    mh_jsonout_key(out, "waits");
+    mh_jsonout_uint(out, waits->count);
+    mh_jsonout_key(out, "wait_s");
+    mh_jsonout_object(out);
+    put_real(out, "mean", waits->mean);
+    put_real(out, "p50", waits->p50);
+    put_real(out, "p99", waits->p99);
+    put_real(out, "max", waits->max);
+    mh_jsonout_object_end(out);
+}
+
+/* What the fix changes, by the names of the DataLoader's arguments; `loader` is the class to take,
+ * as in the configurations of `millhead bench`. Empty: the fix is not a setting. */
+static void put_fix_settings(mh_jsonout *out, const mh_fix *fix)
+{
+    mh_jsonout_key(out, "fix_settings");
+    mh_jsonout_object(out);
+    if (fix->millhead == 1) {
+        mh_jsonout_key(out, "loader");
+        mh_jsonout_string(out, "millhead");
+    }
+    if (fix->workers >= 0) {
+        mh_jsonout_key(out, "num_workers");
+        mh_jsonout_int(out, fix->workers);
+    }
+    if (fix->prefetch >= 0) {
+        mh_jsonout_key(out, "prefetch_factor");
+        mh_jsonout_int(out, fix->prefetch);
+    }
+    if (fix->in_order >= 0) {
+        mh_jsonout_key(out, "in_order");
+        mh_jsonout_bool(out, fix->in_order != 0);
+    }
+    if (fix->persistent >= 0) {
+        mh_jsonout_key(out, "persistent_workers");
+        mh_jsonout_bool(out, fix->persistent != 0);
+    }
+    mh_jsonout_object_end(out);
+}
+
+/* -1 is null. */
+static void put_setting(mh_jsonout *out, const char *key, int value)
+{
+    mh_jsonout_key(out, key);
+    if (value < 0)
+        mh_jsonout_null(out);
+    else
+        mh_jsonout_int(out, value);
+}
+
+static void put_loader(mh_jsonout *out, const mh_facts *facts)
+{
+    mh_jsonout_key(out, "loader");
+    mh_jsonout_object(out);
+    mh_jsonout_key(out, "kind");
+    mh_jsonout_string(out, facts->kind);
+    put_setting(out, "workers", facts->workers);
+    put_setting(out, "prefetch", facts->prefetch);
+    put_setting(out, "batch_size", facts->batch_size);
+    put_setting(out, "cpus", facts->cpus);
+    mh_jsonout_object_end(out);
+    mh_jsonout_key(out, "batches");
+    mh_jsonout_uint(out, facts->batch_count);
+    mh_jsonout_key(out, "epochs");
+    mh_jsonout_uint(out, facts->epochs);
+    put_real(out, "run_s", (double)facts->run_ns / 1e9);
+}
+
+static mh_status diagnosis_json(char **out, const mh_verdict *verdict, const mh_facts *facts,
+                                const mh_wait_stats *waits, uint64_t bad_lines, double setup_s,
+                                mh_error *err)
+{
+    mh_jsonout json;
+    mh_jsonout_init(&json, NULL);
+    mh_jsonout_object(&json);
+    mh_jsonout_key(&json, "cause");
+    mh_jsonout_string(&json, mh_cause_name(verdict->cause));
+    put_lines(&json, "evidence", verdict->evidence, verdict->evidence_count);
+    mh_jsonout_key(&json, "fix");
+    mh_jsonout_string(&json, verdict->fix);
+    put_fix_settings(&json, &verdict->fix_settings);
+    put_real(&json, "predicted_gain", verdict->predicted_gain);
+    put_others(&json, verdict);
+    put_real(&json, "device_wait_share", verdict->device_wait_share);
+    put_real(&json, "idle_device_s", verdict->idle_device_s);
+    put_stages(&json, &verdict->stages);
+    put_waits(&json, waits);
+    mh_jsonout_key(&json, "bad_lines");
+    mh_jsonout_uint(&json, bad_lines);
+    put_real(&json, "setup_s", setup_s);
+    put_loader(&json, facts);
+    put_lines(&json, "warnings", verdict->warnings, verdict->warning_count);
+    mh_jsonout_key(&json, "vantage");
+    mh_jsonout_string(&json, mh_vantage_name(facts->vantage));
+    mh_jsonout_object_end(&json);
+    mh_status status = mh_jsonout_finish(&json, err);
+    if (status == MH_OK) {
+        *out = json.text;
+        json.text = NULL;
+    }
+    mh_jsonout_deinit(&json);
+    return status;
+}
+
+mh_status mh_diagnosis_json(char **out, const mh_verdict *verdict, const mh_facts *facts,
+                            const mh_wait_stats *waits, uint64_t bad_lines, double setup_s,
+                            mh_error *err)
+{
+    mh_verdict whole;
+    mh_facts known; /* without batches and ranks: no word is said of them */
+    if (!out || !verdict || !facts || !waits)
+        return mh_fail(err, MH_ERR_INVALID, "a diagnosis needs a verdict, facts and waits");
+    MH_TRY(MH_SIZED_TAKE(&whole, verdict, mh_verdict, warning_count, err));
+    MH_TRY(MH_SIZED_TAKE(&known, facts, mh_facts, rank_stride, err));
+    return diagnosis_json(out, &whole, &known, waits, bad_lines, setup_s, err);
+}
+
+void mh_text_free(char *text)
+{
+    mh_free(text);
+}

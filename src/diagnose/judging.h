@@ -1,0 +1,126 @@
+/* judging.h - what the parts of a verdict share: the facts summed up, suspects, and lines of text
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef MH_DIAGNOSE_JUDGING_H
+#define MH_DIAGNOSE_JUDGING_H
+
+#include "plan/batch_costs.h"
+
+/* The few numbers that decide. A gain is run time now / run time without the cause. */
+#define MH_GAIN_MATTERS                                                                            \
+    1.05                     /* runs repeat within a few per cent: less cannot be told from luck   \
+                              */
+#define MH_GAIN_STARTUP 1.1  /* start-up happens once: a longer run has less of it */
+#define MH_GAIN_HANDOVER 1.2 /* torch takes about 1 ms to hand a batch over, healthy or not */
+#define MH_SATURATED 0.85    /* of the CPUs busy: the rest is lost to switching and imbalance */
+#define MH_CROWDED 1.5       /* runnable threads per CPU from which on they hinder each other */
+
+/* Workers that wait for a lock, on average, and their share of those that fetch. Of two that do
+ * nothing else one holds it and one waits, the half; with a quarter it is held nearly all the time,
+ * 0.9 of it where arrivals are random. */
+#define MH_LOCK_QUEUE 0.5
+#define MH_LOCK_SHARE 0.25
+
+#define MH_PROBES_ENOUGH 20 /* before their answer counts */
+
+/* Ways a run loses time; several may belong to one cause. */
+typedef enum mh_loss {
+    MH_LOSS_FETCH_CPU,
+    MH_LOSS_FETCH_BLOCKED,
+    MH_LOSS_COLLATE,
+    MH_LOSS_TRANSFER,
+    MH_LOSS_MAIN,
+    MH_LOSS_TAIL,
+    MH_LOSS_CROWD,
+    MH_LOSS_STARTUP,
+    MH_LOSS_COUNT
+} mh_loss;
+
+typedef struct mh_sums { /* ns over the steady part: all batches that are first of no epoch */
+    double batches, wait, step, all_wait, all_step, startup; /* startup, all_: of the whole run */
+    mh_costs costs;
+    double excess, read_bytes;
+    double excess_batches, excess_held; /* batches above the mean excess, and what they hold */
+    double excess_first_epoch;
+    double fetch_known, cpu_known, train_known; /* batches for which it was measured */
+} mh_sums;
+
+/* slow_worker.c: a worker whose batches nearly all take longer than the others'; means over the
+ * steady part. */
+typedef struct mh_slow_worker {
+    int worker; /* -1: there is none */
+    double fetch_ns, others_ns, mean_ns;
+} mh_slow_worker;
+
+typedef struct mh_inquiry {
+    const mh_facts *facts; /* as given */
+    mh_facts window;       /* what is replayed: the same, cut short where it is very long */
+    double scale_epochs, scale_batches; /* from the window to the run */
+    mh_costing costing;
+    mh_sums sums;
+    mh_replay_options base; /* as measured */
+    double base_ns;         /* replayed as measured */
+    double measured_ns;     /* waits, steps and set-up */
+    double steady_ns;       /* waits and steps of the steady part */
+    double own_cpus;        /* CPUs the run used, threads that were measured or sampled */
+    double other_cpus;      /* CPUs others used, as far as sampled */
+    double runnable;        /* threads of the run that had or wanted a CPU */
+    double gain[MH_LOSS_COUNT];
+    double gap_ns;     /* waits for first batches of later epochs, replayed */
+    int crowd_workers; /* the number that would be better; 0: not crowded */
+    mh_slow_worker slow;
+    mh_loss loss; /* the one that was chosen */
+    mh_verdict *out;
+} mh_inquiry;
+
+/* The run's time under these options, in ns. */
+mh_status mh_inquiry_time(const mh_inquiry *inquiry, const mh_replay_options *options, double *ns,
+                          mh_error *err);
+
+/* Whether workers wait for each other: for a lock, or one of few places, that they share. More of
+ * them then win nothing. */
+int mh_lock_holds_up(const mh_inquiry *inquiry);
+
+/* Bytes from storage in a second of the steady part. */
+double mh_read_per_s(const mh_inquiry *inquiry);
+
+/* now / then, as a number between 1/1000 and 1000 whatever they are. */
+double mh_gain(double now, double then);
+
+/* evidence.c: a line of evidence, a warning, the fix: printf. Lines that find no place are
+ * dropped. */
+void mh_evidence(mh_verdict *out, const char *format, ...) MH_PRINTF(2, 3);
+void mh_warning(mh_verdict *out, const char *format, ...) MH_PRINTF(2, 3);
+void mh_say_fix(mh_verdict *out, const char *format, ...) MH_PRINTF(2, 3);
+
+void mh_say_waiting(const mh_inquiry *inquiry);
+void mh_say_loss(const mh_inquiry *inquiry); /* the numbers of the one that was chosen */
+void mh_say_trust(const mh_inquiry *inquiry);
+
+/* fixes.c: fills fix, fix_settings and predicted_gain for out->cause and inquiry->loss. */
+mh_status mh_fix_make(mh_inquiry *inquiry, mh_error *err);
+
+/* outside.c: a verdict from usage alone. */
+void mh_outside_judge(const mh_facts *facts, mh_verdict *out);
+
+/* straggler.c: the slowest rank and what it costs; gain 1 where there is none. */
+typedef struct mh_straggler {
+    double gain;
+    char evidence[MH_VERDICT_LINE];
+    char fix[MH_VERDICT_LINE];
+} mh_straggler;
+void mh_straggler_find(mh_straggler *out, const mh_facts *facts);
+
+void mh_slow_worker_find(mh_slow_worker *out, const mh_facts *facts);
+/* The run's time with the slow worker's part of the data spread over all, in ns. */
+mh_status mh_slow_worker_spread(const mh_inquiry *inquiry, double *ns, mh_error *err);
+
+/* signs.c: whether memory grows without end, said as evidence or as a warning. */
+int mh_memory_grows(const mh_usage_sum *usage);
+/* The gain below which it is the cause; 0: it does not grow. */
+double mh_memory_weight(const mh_usage_sum *usage);
+void mh_memory_say(mh_verdict *out, const mh_facts *facts, int is_cause);
+/* Everything worth a warning whatever the cause. */
+void mh_signs(const mh_inquiry *inquiry);
+
+#endif

@@ -1,0 +1,249 @@
+/* warnings.c - warning signs that are no cause by themselves, and memory that grows
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "diagnose/judging.h"
+
+#include <string.h>
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+/* Growth that counts: more than allocators and caches add while they settle. */
+#define GROWTH_LEAST 32e6
+#define GROWTH_SHARE 0.05
+/* Grew in more than this share of the looks taken, and as evenly as to the end: a plateau reached
+ * early has a small slope and a large growth. */
+#define GROWTH_STEADY 0.6
+#define GROWTH_EVEN 0.5
+/* Looks are a second apart: fewer than these show no slope. */
+#define GROWTH_SECONDS 4.0
+
+static double grown_bytes(const mh_usage_sum *usage)
+{
+    return usage->memory_per_s * mh_ns(usage->memory_ns) / 1e9;
+}
+
+/* By the slope: a last look may come when the run has ended and its memory is free again. */
+int mh_memory_grows(const mh_usage_sum *usage)
+{
+    double growth = grown_bytes(usage);
+    double ends = usage->memory_last_bytes - usage->memory_first_bytes;
+    return mh_ns(usage->memory_ns) / 1e9 >= GROWTH_SECONDS && growth >= GROWTH_LEAST &&
+           growth >= GROWTH_SHARE * usage->memory_first_bytes &&
+           usage->memory_share_up >= GROWTH_STEADY && growth >= GROWTH_EVEN * ends;
+}
+
+/* A run that ends soon is worse off than one that is half as fast again; one that has an hour is
+ * not. */
+double mh_memory_weight(const mh_usage_sum *usage)
+{
+    if (!mh_memory_grows(usage))
+        return 0;
+    double left = usage->memory_available_bytes;
+    return left > 0 && left < 3600 * usage->memory_per_s ? 1.5 : 1.1;
+}
+
+static const char *memory_hint(const mh_facts *facts)
+{
+    if (facts->workers > 0 && strcmp(facts->start, "fork") == 0)
+        return "many Python objects in the dataset are copied as forked workers touch them: keep "
+               "them in one numpy array or file; else a cache without limit";
+    if (facts->workers > 0)
+        return "a cache without limit in the dataset, or a leak in what workers call";
+    return "batches or losses kept by the loop (loss.item() and not loss), or a cache without "
+           "limit";
+}
+
+void mh_memory_say(mh_verdict *out, const mh_facts *facts, int is_cause)
+{
+    const mh_usage_sum *usage = &facts->usage;
+    double per_s = usage->memory_per_s;
+    double left_s = per_s > 0 ? usage->memory_available_bytes / per_s : 0;
+    if (is_cause) {
+        mh_evidence(out,
+                    "memory grew by %.3g MB a second, from %.4g MB by %.3g MB in %.3g s, in %.0f "
+                    "%% of the looks",
+                    per_s / 1e6, usage->memory_first_bytes / 1e6, grown_bytes(usage) / 1e6,
+                    mh_ns(usage->memory_ns) / 1e9, 100 * usage->memory_share_up);
+        mh_say_fix(out, "find what grows: %s", memory_hint(facts));
+    } else {
+        mh_warning(out, "memory grows by %.3g MB a second: %s", per_s / 1e6, memory_hint(facts));
+    }
+    if (usage->memory_available_bytes > 0 && left_s > 0)
+        mh_warning(out, "at this pace memory is used up in %.3g minutes (%.4g MB are available)",
+                   left_s / 60, usage->memory_available_bytes / 1e6);
+}
+
+/* --- waits that come in bursts --------------------------------------------------------------- */
+
+/* The device at 100 % and at 0 % in turn: few waits hold nearly all the waiting. */
+static void warn_saw_tooth(const mh_inquiry *inquiry)
+{
+    const mh_facts *facts = inquiry->facts;
+    const mh_sums *sums = &inquiry->sums;
+    if (inquiry->out->device_wait_share < 0.05 || sums->batches < 20)
+        return;
+    double mean_wait = sums->wait / sums->batches, mean_step = sums->step / sums->batches;
+    double limit = 2 * mean_wait > mean_step / 2 ? 2 * mean_wait : mean_step / 2;
+    double count = 0, held = 0, bursts = 0;
+    int in_burst = 0;
+    for (size_t at = 0; at < facts->batch_count; at++) {
+        double wait = mh_ns(facts->batches[at].wait);
+        int is_long = !facts->batches[at].first && wait > limit;
+        count += is_long;
+        held += is_long ? wait : 0;
+        bursts += is_long && !in_burst;
+        in_burst = is_long;
+    }
+    if (bursts < 3 || count > sums->batches / 2 || held < 0.8 * sums->wait)
+        return;
+    mh_warning(inquiry->out,
+               "saw-tooth: the device works, then stands still, in turn: %.0f of %.0f waits hold "
+               "%.0f %% of the waiting, one stop in every %.0f batches (%d workers, prefetch %d)",
+               count, sums->batches, 100 * held / sums->wait, sums->batches / bursts,
+               inquiry->base.workers, inquiry->base.workers ? inquiry->base.prefetch : 0);
+}
+
+/* --- one worker unlike the others, epochs unlike each other ---------------------------------- */
+
+static void warn_slow_worker(const mh_inquiry *inquiry)
+{
+    const mh_slow_worker *slow = &inquiry->slow;
+    if (slow->worker < 0 || inquiry->out->device_wait_share < 0.05)
+        return;
+    mh_warning(inquiry->out,
+               "worker %d takes %.3g ms to fetch a batch, the others %.3g ms: look at its part "
+               "of the data (its shards)",
+               slow->worker, slow->fetch_ns / 1e6, slow->others_ns / 1e6);
+}
+
+/* A first epoch that takes so many times as long to fetch a batch: something is kept then. */
+#define WARMING_UP 3
+
+static void warn_first_epoch(const mh_inquiry *inquiry)
+{
+    const mh_facts *facts = inquiry->facts;
+    double sums[2] = {0}, counts[2] = {0};
+    if (facts->epochs < 2 || inquiry->out->device_wait_share < 0.05)
+        return;
+    for (size_t at = 0; at < facts->batch_count; at++) {
+        const mh_batch_cost *batch = &facts->batches[at];
+        if (batch->first || batch->fetch == MH_NOT_MEASURED)
+            continue;
+        int later = batch->epoch != facts->batches[0].epoch;
+        sums[later] += mh_ns(batch->fetch);
+        counts[later]++;
+    }
+    if (!counts[0] || !counts[1] || sums[0] / counts[0] < WARMING_UP * sums[1] / counts[1])
+        return;
+    mh_warning(
+        inquiry->out,
+        "the first epoch takes %.3g ms to fetch a batch, later ones %.3g ms: they find it "
+        "kept (a cache of the dataset or of the system), and of a longer run a fix wins less",
+        sums[0] / counts[0] / 1e6, sums[1] / counts[1] / 1e6);
+}
+
+/* Validation, checkpoints: no loader makes them shorter, and they are in no gain. */
+static void warn_between_epochs(const mh_inquiry *inquiry)
+{
+    double between = mh_ns(inquiry->facts->between_ns), loop = inquiry->measured_ns;
+    if (between < 0.1 * (between + loop))
+        return;
+    mh_warning(inquiry->out,
+               "%.4g s pass between epochs, outside the loop (validation, checkpoints), beside the "
+               "%.4g s in it: gains are of these",
+               between / 1e9, loop / 1e9);
+}
+
+/* --- the machine ----------------------------------------------------------------------------- */
+
+static void warn_cpus(const mh_inquiry *inquiry)
+{
+    const mh_facts *facts = inquiry->facts;
+    double cpus = facts->cpus;
+    if (facts->cpus <= 0)
+        return;
+    if (inquiry->other_cpus >= 0.25 * cpus)
+        mh_warning(inquiry->out,
+                   "other processes use %.2g CPUs: times are longer than the run's "
+                   "own, and gains smaller than they could be",
+                   inquiry->other_cpus);
+    int more_workers = inquiry->out->fix_settings.workers > facts->workers; /* they only wait */
+    if (inquiry->own_cpus + inquiry->other_cpus >= MH_SATURATED * cpus)
+        mh_warning(inquiry->out, "all %d CPUs are busy: more workers win %s", facts->cpus,
+                   more_workers ? "where they wait, not where they compute" : "nothing here");
+    if (facts->workers > 0 && facts->workers <= facts->cpus &&
+        inquiry->own_cpus + inquiry->other_cpus >= MH_SATURATED * cpus &&
+        facts->usage.loader_cpus + facts->usage.loader_delay >= 2 * MH_CROWDED * cpus)
+        mh_warning(inquiry->out,
+                   "%.2g threads of the run want one of %d CPUs at a time: thread "
+                   "pools in workers crowd them (OMP_NUM_THREADS=1, or "
+                   "worker_threads= of millhead's DataLoader)",
+                   facts->usage.loader_cpus + facts->usage.loader_delay, facts->cpus);
+    if (facts->workers > 2 * facts->cpus && inquiry->out->cause != MH_CAUSE_OVERSUBSCRIBED &&
+        inquiry->runnable >= MH_CROWDED * cpus)
+        mh_warning(inquiry->out, "%d workers on %d CPUs: %d would do the same with less memory",
+                   facts->workers, facts->cpus, facts->cpus);
+}
+
+static void warn_memory(const mh_inquiry *inquiry)
+{
+    const mh_usage_sum *usage = &inquiry->facts->usage;
+    if (inquiry->out->cause != MH_CAUSE_MEMORY && mh_memory_grows(usage))
+        mh_memory_say(inquiry->out, inquiry->facts, 0);
+    if (usage->memory_available_bytes > 0 &&
+        usage->memory_last_bytes > 4 * usage->memory_available_bytes)
+        mh_warning(inquiry->out,
+                   "only %.4g MB of memory are left beside the run's %.4g MB: fewer "
+                   "workers, a smaller prefetch_factor or a smaller cache",
+                   usage->memory_available_bytes / 1e6, usage->memory_last_bytes / 1e6);
+}
+
+static void warn_short(const mh_inquiry *inquiry)
+{
+    const mh_replay_options *base = &inquiry->base;
+    double under_way = base->workers ? (double)base->workers * base->prefetch : 1;
+    double needed = 3 * under_way > 20 ? 3 * under_way : 20;
+    if (inquiry->sums.batches < needed)
+        mh_warning(inquiry->out,
+                   "the run is short: %.0f batches after the first ones, %.0f are "
+                   "needed to see a steady pace",
+                   inquiry->sums.batches, needed);
+}
+
+/* Worth a word though it is no cause: with torch it is there in every run. */
+static void warn_handover(const mh_inquiry *inquiry)
+{
+    double gain = inquiry->gain[MH_LOSS_TRANSFER], batches = inquiry->sums.batches;
+    if (gain < MH_GAIN_MATTERS || gain >= MH_GAIN_HANDOVER || !(batches > 0))
+        return;
+    const mh_costs *costs = &inquiry->sums.costs;
+    if (mh_drawing_is_most(costs))
+        mh_warning(inquiry->out,
+                   "drawing the order of a batch takes the training process %.3g ms, %.0f %% of "
+                   "the run: make the sampler cheaper",
+                   costs->drawing / batches / 1e6, 100 * (1 - 1 / gain));
+    else
+        mh_warning(inquiry->out, "handing a batch over takes %.3g ms, %.0f %% of the run: %s",
+                   (costs->transfer + costs->passing) / batches / 1e6, 100 * (1 - 1 / gain),
+                   strcmp(inquiry->facts->kind, "torch") == 0
+                       ? "millhead.torch.DataLoader does it in shared memory"
+                       : "smaller dtypes, no long strings or nested objects in a batch");
+}
+
+void mh_signs(const mh_inquiry *inquiry)
+{
+    warn_short(inquiry);
+    warn_handover(inquiry);
+    warn_saw_tooth(inquiry);
+    warn_slow_worker(inquiry);
+    warn_first_epoch(inquiry);
+    warn_between_epochs(inquiry);
+    warn_cpus(inquiry);
+    warn_memory(inquiry);
+    const mh_usage_sum *usage = &inquiry->facts->usage;
+    if (usage->wall_ns && usage->iowait_cpus >= 0.5)
+        mh_warning(inquiry->out, "%.2g CPUs stood idle waiting for disks", usage->iowait_cpus);
+    if (inquiry->out->replay_off > 0.25)
+        mh_warning(inquiry->out, "the replay is off by %.0f %%: take the predicted gain as a hint",
+                   100 * inquiry->out->replay_off);
+}

@@ -1,0 +1,288 @@
+/* dataset.c - opening a dataset: which format, which fields, what it is known by
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/struct_size.h"
+#include "format/format.h"
+#include "sys/file.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const mh_format *const mh_formats[] = {&mh_format_npy, NULL};
+
+void mh_dataset_options_init_sized(mh_dataset_options *options, size_t size)
+{
+    const mh_dataset_options defaults = {.struct_size = size};
+    mh_sized_write(options, size, &defaults, sizeof defaults);
+}
+
+/* --- what formats fill --- */
+
+static char *copy_text(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = mh_calloc(bytes, 1);
+    return copy ? memcpy(copy, text, bytes) : NULL;
+}
+
+mh_status mh_dataset_add_object(mh_dataset *dataset, const char *name, uint32_t *out_number,
+                                mh_error *err)
+{
+    mh_objects *objects = &dataset->objects;
+    mh_object object = {.name = copy_text(name)};
+    mh_object *list = mh_realloc(objects->list, objects->count + 1u, sizeof *list);
+    if (list)
+        objects->list = list;
+    if (!list || !object.name) {
+        mh_free(object.name);
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for %s", name);
+    }
+    mh_status status = dataset->source->stat(&object, err);
+    list[objects->count] = object; /* freed with the dataset, whatever the status */
+    *out_number = objects->count++;
+    return status;
+}
+
+static mh_status field_bytes(mh_field *field, const char *name, mh_error *err)
+{
+    uint64_t bytes = field->dtype.bits / 8;
+    for (uint32_t i = 0; i < field->dims; i++)
+        if (field->shape[i] < 0 || __builtin_mul_overflow(bytes, (uint64_t)field->shape[i], &bytes))
+            return mh_fail(err, MH_ERR_INVALID, "a sample's %s is too large", name);
+    field->bytes = bytes;
+    return MH_OK;
+}
+
+mh_status mh_dataset_add_field(mh_dataset *dataset, const char *name, uint32_t tag, mh_field *field,
+                               mh_error *err)
+{
+    size_t count = dataset->field_count;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(dataset->fields[i].name, name) == 0)
+            return mh_fail(err, MH_ERR_INVALID, "two fields are called %s", name);
+    MH_TRY(field_bytes(field, name, err));
+    mh_field *fields = mh_realloc(dataset->fields, count + 1, sizeof *fields);
+    if (fields)
+        dataset->fields = fields;
+    uint32_t *tags = mh_realloc(dataset->tags, count + 1, sizeof *tags);
+    if (tags)
+        dataset->tags = tags;
+    field->name = copy_text(name);
+    if (!fields || !tags || !field->name) {
+        mh_free((char *)field->name);
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for the field %s", name);
+    }
+    fields[count] = *field;
+    tags[count] = tag;
+    dataset->field_count++;
+    return MH_OK;
+}
+
+/* --- fields: sorted, and those that are wanted --- */
+
+static void swap_fields(mh_dataset *dataset, size_t a, size_t b)
+{
+    mh_field field = dataset->fields[a];
+    uint32_t tag = dataset->tags[a];
+    dataset->fields[a] = dataset->fields[b];
+    dataset->tags[a] = dataset->tags[b];
+    dataset->fields[b] = field;
+    dataset->tags[b] = tag;
+}
+
+static void sort_fields(mh_dataset *dataset)
+{
+    for (size_t i = 1; i < dataset->field_count; i++)
+        for (size_t k = i;
+             k > 0 && strcmp(dataset->fields[k - 1].name, dataset->fields[k].name) > 0; k--)
+            swap_fields(dataset, k - 1, k);
+}
+
+static int wanted(const mh_dataset_options *options, const char *name)
+{
+    for (size_t i = 0; i < options->field_count; i++)
+        if (strcmp(options->fields[i], name) == 0)
+            return 1;
+    return 0;
+}
+
+static mh_status fail_unknown_field(const mh_dataset *dataset, const char *name, mh_error *err)
+{
+    char known[256];
+    size_t used = 0;
+    for (size_t i = 0; i < dataset->field_count && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                                 dataset->fields[i].name);
+    return mh_fail(err, MH_ERR_INVALID, "unknown field '%s': there are %s", name, known);
+}
+
+static mh_status choose_fields(mh_dataset *dataset, const mh_dataset_options *options,
+                               mh_error *err)
+{
+    size_t kept = 0;
+    sort_fields(dataset);
+    if (!options->fields)
+        return MH_OK;
+    for (size_t i = 0; i < options->field_count; i++) {
+        size_t at = 0;
+        while (at < dataset->field_count &&
+               strcmp(dataset->fields[at].name, options->fields[i]) != 0)
+            at++;
+        if (at == dataset->field_count)
+            return fail_unknown_field(dataset, options->fields[i], err);
+    }
+    for (size_t at = 0; at < dataset->field_count; at++)
+        if (wanted(options, dataset->fields[at].name))
+            swap_fields(dataset, at, kept++);
+    for (size_t at = kept; at < dataset->field_count; at++)
+        mh_free((char *)dataset->fields[at].name);
+    dataset->field_count = kept;
+    return kept ? MH_OK : mh_fail(err, MH_ERR_INVALID, "no field is wanted");
+}
+
+/* --- which format --- */
+
+static mh_status find_format(const mh_format **out, const char *path,
+                             const mh_dataset_options *options, mh_error *err)
+{
+    uint8_t head[64];
+    for (const mh_format *const *format = mh_formats; options->format && *format; format++)
+        if (strcmp((*format)->name, options->format) == 0) {
+            *out = *format;
+            return MH_OK;
+        }
+    if (options->format)
+        return mh_fail(err, MH_ERR_INVALID, "unknown format '%s': see millhead list",
+                       options->format);
+    mh_object file = {.name = (char *)path};
+    MH_TRY(mh_source_file.stat(&file, err));
+    int fd = mh_file_open(path);
+    ssize_t got = fd < 0 ? -1 : read(fd, head, sizeof head);
+    if (fd >= 0)
+        close(fd);
+    if (got < 0)
+        return mh_fail(err, MH_ERR_IO, "cannot read %s", path);
+    if (got == 0)
+        return mh_fail(err, MH_ERR_CORRUPT, "%s is empty", path);
+    for (const mh_format *const *format = mh_formats; *format; format++)
+        if ((*format)->probe(head, (size_t)got)) {
+            *out = *format;
+            return MH_OK;
+        }
+    return mh_fail(err, MH_ERR_UNSUPPORTED, "%s has none of the formats known: see millhead list",
+                   path);
+}
+
+/* --- the whole --- */
+
+static uint64_t mixed(uint64_t state, uint64_t value)
+{
+    state = (state ^ value) * UINT64_C(0x9E3779B97F4A7C15);
+    return state ^ (state >> 29);
+}
+
+static uint64_t fingerprint_of(const mh_dataset *dataset)
+{
+    uint64_t state = mixed(1, dataset->count);
+    for (uint32_t i = 0; i < dataset->objects.count; i++) {
+        state = mixed(state, dataset->objects.list[i].size);
+        state = mixed(state, dataset->objects.list[i].version);
+    }
+    for (size_t i = 0; i < dataset->field_count; i++) {
+        const mh_field *field = &dataset->fields[i];
+        for (const char *c = field->name; *c; c++)
+            state = mixed(state, (uint8_t)*c);
+        state = mixed(state, (uint64_t)field->dtype.code << 8 | field->dtype.bits);
+        state = mixed(state, field->bytes);
+    }
+    return state;
+}
+
+mh_status mh_dataset_open(mh_dataset **out, const char *const *paths, size_t count,
+                          const mh_dataset_options *given, mh_error *err)
+{
+    mh_dataset_options options;
+    mh_dataset_options_init(&options);
+    if (given)
+        MH_TRY(MH_SIZED_TAKE(&options, given, mh_dataset_options, field_count, err));
+    if (count == 0 || !paths)
+        return mh_fail(err, MH_ERR_INVALID, "no path to open");
+    const mh_format *format = NULL;
+    MH_TRY(find_format(&format, paths[0], &options, err));
+    assert(format);
+    mh_dataset *dataset = mh_calloc(1, sizeof *dataset);
+    if (!dataset)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for a dataset");
+    dataset->format = format;
+    dataset->source = &mh_source_file;
+    atomic_init(&dataset->refs, 1);
+    mh_status status = format->open(dataset, paths, count, err);
+    if (status == MH_OK)
+        status = choose_fields(dataset, &options, err);
+    if (status != MH_OK) {
+        mh_dataset_unref(dataset);
+        return status;
+    }
+    dataset->fingerprint = fingerprint_of(dataset);
+    *out = dataset;
+    return MH_OK;
+}
+
+mh_dataset *mh_dataset_ref(mh_dataset *dataset)
+{
+    atomic_fetch_add_explicit(&dataset->refs, 1, memory_order_relaxed);
+    return dataset;
+}
+
+void mh_dataset_unref(mh_dataset *dataset)
+{
+    if (!dataset || atomic_fetch_sub_explicit(&dataset->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    mh_dataset_source_close(dataset);
+    if (dataset->format->close)
+        dataset->format->close(dataset);
+    for (uint32_t i = 0; i < dataset->objects.count; i++)
+        mh_free(dataset->objects.list[i].name);
+    for (size_t i = 0; i < dataset->field_count; i++)
+        mh_free((char *)dataset->fields[i].name);
+    mh_free(dataset->objects.list);
+    mh_free(dataset->fields);
+    mh_free(dataset->tags);
+    mh_free(dataset);
+}
+
+/* --- looking --- */
+
+uint64_t mh_dataset_count(const mh_dataset *dataset)
+{
+    return dataset->count;
+}
+
+const mh_field *mh_dataset_fields(const mh_dataset *dataset, size_t *out_count)
+{
+    *out_count = dataset->field_count;
+    return dataset->fields;
+}
+
+const char *mh_dataset_format(const mh_dataset *dataset)
+{
+    return dataset->format->name;
+}
+
+const char *mh_dataset_file(const mh_dataset *dataset, size_t at, uint64_t *out_bytes)
+{
+    if (at >= dataset->objects.count)
+        return NULL;
+    *out_bytes = dataset->objects.list[at].size;
+    return dataset->objects.list[at].name;
+}
+
+uint64_t mh_dataset_fingerprint(const mh_dataset *dataset)
+{
+    return dataset->fingerprint;
+}

@@ -1,0 +1,79 @@
+/* format.h - what a format does: which bytes a sample is made of, and how they become its fields
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * A format is one file that ends in one const table, and a line in the list of formats.c. After
+ * open everything is pure: any thread, no I/O, no allocation.
+ */
+#ifndef MH_FORMAT_FORMAT_H
+#define MH_FORMAT_FORMAT_H
+
+#include "source/source.h"
+#include <millhead/dataset.h>
+#include <stdatomic.h>
+
+/* Bytes of an object that are the bytes of one field of a sample, as they are. */
+typedef struct mh_piece {
+    uint32_t object;
+    uint64_t offset;
+} mh_piece;
+
+typedef struct mh_format {
+    const char *name;
+    const char *what;     /* one line for `millhead list` */
+    const char *suffixes; /* ".npy" or several, with spaces between them */
+    /* Whether a file that begins with these bytes is of the format. */
+    int (*probe)(const uint8_t *head, size_t size);
+    /* Fills objects, fields (in any order) and count of a zeroed dataset; its caller frees what is
+     * there on failure too. Each sample has a piece for each field. */
+    mh_status (*open)(mh_dataset *dataset, const char *const *paths, size_t count, mh_error *err);
+    /* Where a field of the sample lies; `tag` is what the format gave with the field. */
+    mh_piece (*piece)(const mh_dataset *dataset, uint32_t tag, uint64_t sample);
+    void (*close)(mh_dataset *dataset); /* frees dataset->own; (optional) */
+} mh_format;
+
+/* A source and the process that it belongs to. */
+typedef struct mh_process_source {
+    mh_source *source;
+    uint32_t fork_generation;
+} mh_process_source;
+
+struct mh_dataset {
+    const mh_format *format;
+    const mh_source_type *source;
+    mh_objects objects;
+    mh_field *fields; /* in order of name once open; names are freed with the dataset */
+    uint32_t *tags;   /* the format's number for each */
+    size_t field_count;
+    uint64_t count;
+    uint64_t fingerprint;
+    void *own; /* the format's */
+    _Atomic uint32_t refs;
+    _Atomic(mh_process_source *) reader; /* of mh_dataset_source; NULL: nobody has asked */
+};
+
+/* Ended by NULL. */
+extern const mh_format *const mh_formats[];
+extern const mh_format mh_format_npy;
+
+/* Adds an object, as it is now; *out_number is its number. For formats while they open. */
+MH_MUST_CHECK mh_status mh_dataset_add_object(mh_dataset *dataset, const char *name,
+                                              uint32_t *out_number, mh_error *err);
+
+/* Adds *field, whose dtype, dims and shape are set; copies the name and sets its bytes. `tag` is
+ * for the format's `piece`. For formats while they open. MH_ERR_INVALID where another has the name.
+ */
+MH_MUST_CHECK mh_status mh_dataset_add_field(mh_dataset *dataset, const char *name, uint32_t tag,
+                                             mh_field *field, mh_error *err);
+
+/* The source for reads outside loaders: opened when it is first asked for, and again in a forked
+ * child. It stays the dataset's. Any thread. */
+MH_MUST_CHECK mh_status mh_dataset_source(mh_dataset *dataset, mh_source **out, mh_error *err);
+void mh_dataset_source_close(mh_dataset *dataset);
+
+/* Where field number `field` of the sample lies. Pure, any thread. */
+static inline mh_piece mh_dataset_piece(const mh_dataset *dataset, size_t field, uint64_t sample)
+{
+    return dataset->format->piece(dataset, dataset->tags[field], sample);
+}
+
+#endif

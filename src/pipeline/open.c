@@ -1,0 +1,231 @@
+/* open.c - opening and closing a loader: options checked, memory reserved, threads started
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/fork.h"
+#include "base/struct_size.h"
+#include "pipeline/loader.h"
+#include "source/simulated.h"
+#include "sys/cpu.h"
+#include "sys/memory.h"
+
+#include <millhead/plan.h>
+#include <string.h>
+#include <time.h>
+
+#define PREFETCH_MOST 4096u
+#define THREADS_MOST 1024
+#define BATCH_MOST (UINT64_C(1) << 32)
+#define RUN_BYTES (UINT64_C(64) << 10) /* some 50 us of reading what is cached */
+#define RUN_MOST UINT64_C(128)
+#define HELD_SLOTS 2u /* `for batch in loader` holds one while it asks for the next */
+
+/* --- options --- */
+
+static mh_status check_options(const mh_loader_options *o, mh_error *err)
+{
+    if (o->batch_size < 1 || o->batch_size > BATCH_MOST)
+        return mh_fail(err, MH_ERR_INVALID, "batch_size must be from 1 to 2^32, not %llu",
+                       (unsigned long long)o->batch_size);
+    if (o->world < 1 || o->rank >= o->world)
+        return mh_fail(err, MH_ERR_INVALID, "rank %llu of %llu does not exist",
+                       (unsigned long long)o->rank, (unsigned long long)o->world);
+    if ((unsigned)o->shuffle >= MH_SHUFFLE_KINDS)
+        return mh_fail(err, MH_ERR_INVALID, "unknown shuffle %d", (int)o->shuffle);
+    if (o->threads < -1 || o->threads > THREADS_MOST)
+        return mh_fail(err, MH_ERR_INVALID, "threads must be from 0 to %d, not %d", THREADS_MOST,
+                       o->threads);
+    if (o->prefetch > PREFETCH_MOST)
+        return mh_fail(err, MH_ERR_INVALID, "prefetch must be at most %u, not %u", PREFETCH_MOST,
+                       o->prefetch);
+    if (o->drop_last && o->uneven)
+        return mh_fail(err, MH_ERR_INVALID, "drop_last and uneven exclude each other");
+    return MH_OK;
+}
+
+static int default_threads(void)
+{
+    mh_plan_cpus_options options;
+    mh_plan_cpus plan;
+    mh_error err;
+    mh_plan_cpus_options_init(&options);
+    if (mh_plan_cpus_make(&plan, &options, &err) != MH_OK || plan.workers_per_gpu < 1)
+        return 1;
+    return plan.workers_per_gpu < THREADS_MOST ? plan.workers_per_gpu : THREADS_MOST;
+}
+
+static mh_status take_options(mh_loader *self, const mh_loader_options *given, mh_error *err)
+{
+    mh_loader_options *o = &self->options;
+    mh_loader_options_init(o);
+    if (given)
+        MH_TRY(MH_SIZED_TAKE(o, given, mh_loader_options, simulate, err));
+    MH_TRY(check_options(o, err));
+    if (o->start > self->dataset->count)
+        return mh_fail(err, MH_ERR_INVALID, "position %llu is beyond the %llu samples",
+                       (unsigned long long)o->start, (unsigned long long)self->dataset->count);
+    if (o->threads < 0)
+        o->threads = default_threads();
+    if (!o->in_flight)
+        o->in_flight = 16;
+    if (!o->prefetch)
+        o->prefetch = 2;
+    return MH_OK;
+}
+
+/* --- memory --- */
+
+static uint64_t default_memory(void)
+{
+    mh_memory_room room;
+    mh_memory_room_read(&room, "");
+    return room.available_bytes / 4;
+}
+
+/* Slots for what is under way and what the consumer holds, as many as the memory allows. */
+static mh_status reserve(mh_loader *self, mh_error *err)
+{
+    uint64_t bytes;
+    uint64_t budget = self->options.memory_bytes ? self->options.memory_bytes : default_memory();
+    MH_TRY(mh_batch_bytes(&bytes, self->dataset, self->options.batch_size, err));
+    if (bytes > budget)
+        return mh_fail(err, MH_ERR_NOMEM, "a batch takes %.1f MB and memory allows %.1f MB",
+                       (double)bytes / 1e6, (double)budget / 1e6);
+    MH_TRY(mh_pool_open_private(&self->pool, budget, err));
+    mh_status status = mh_pool_reserve(self->pool, bytes, self->depth + HELD_SLOTS, err);
+    return mh_pool_unheld(self->pool) > 0 ? MH_OK : status;
+}
+
+/* Where every read waits for a link, batches enough for twice the reads in flight: a slot is where
+ * their bytes belong anyway. */
+static uint32_t depth_of(const mh_loader *self)
+{
+    const mh_loader_options *o = &self->options;
+    uint64_t reads = o->batch_size * self->dataset->field_count;
+    uint64_t depth =
+        o->simulate && reads ? (2 * (uint64_t)o->in_flight + reads - 1) / reads + 1 : 0;
+    if (depth > PREFETCH_MOST)
+        depth = PREFETCH_MOST;
+    return depth > o->prefetch ? (uint32_t)depth : o->prefetch;
+}
+
+static uint64_t run_length(const mh_dataset *dataset)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < dataset->field_count; i++)
+        bytes += dataset->fields[i].bytes;
+    uint64_t run = RUN_BYTES / (bytes ? bytes : 1);
+    return run < 1 ? 1 : run > RUN_MOST ? RUN_MOST : run;
+}
+
+static mh_status make_room(mh_loader *self, mh_error *err)
+{
+    self->run = run_length(self->dataset);
+    self->depth = depth_of(self);
+    self->room_count = self->options.threads ? (uint32_t)self->options.threads : 1;
+    self->rooms = mh_calloc(self->room_count, sizeof *self->rooms);
+    self->sync.ring = mh_calloc(self->depth, sizeof *self->sync.ring);
+    bool made = self->rooms && self->sync.ring;
+    for (uint32_t i = 0; made && i < self->room_count; i++) {
+        self->rooms[i].loader = self;
+        self->rooms[i].missed = mh_calloc(self->run * self->dataset->field_count, sizeof(mh_read));
+        made = self->rooms[i].missed != NULL;
+    }
+    return made ? MH_OK : mh_fail(err, MH_ERR_NOMEM, "no memory for a loader");
+}
+
+/* --- opening and closing --- */
+
+static void init_sync(mh_loader *self)
+{
+    pthread_condattr_t monotonic;
+    pthread_mutex_init(&self->sync.lock, NULL);
+    pthread_cond_init(&self->sync.work, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&self->sync.ready, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+static mh_status start_threads(mh_loader *self, mh_error *err)
+{
+    for (int i = 0; i < self->options.threads; i++)
+        MH_TRY(mh_thread_start(&self->rooms[i].thread, "millhead-fill", mh_fill_thread,
+                               &self->rooms[i], err));
+    return MH_OK;
+}
+
+static mh_status open_source(mh_loader *self, mh_error *err)
+{
+    mh_link link;
+    mh_source *files;
+    const mh_loader_options *o = &self->options;
+    MH_TRY(self->dataset->source->open(&files, &self->dataset->objects, o->in_flight, err));
+    self->source = files;
+    if (!o->simulate)
+        return MH_OK;
+    MH_TRY(mh_link_parse(&link, o->simulate, err));
+    self->options.simulate = NULL; /* the caller's text */
+    return mh_source_simulate(&self->source, files, &link, o->in_flight, err);
+}
+
+static mh_status open_parts(mh_loader *self, const mh_loader_options *given, mh_error *err)
+{
+    MH_TRY(take_options(self, given, err));
+    MH_TRY(make_room(self, err));
+    MH_TRY(reserve(self, err));
+    MH_TRY(open_source(self, err));
+    MH_TRY(start_threads(self, err));
+    return mh_loader_seek(self, self->options.epoch, self->options.start, err);
+}
+
+mh_status mh_loader_open(mh_loader **out, mh_dataset *dataset, const mh_loader_options *options,
+                         mh_error *err)
+{
+    mh_loader *self = mh_calloc(1, sizeof *self);
+    if (!self)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for a loader");
+    self->dataset = mh_dataset_ref(dataset);
+    self->fork_generation = mh_fork_generation();
+    init_sync(self);
+    mh_status status = open_parts(self, options, err);
+    if (status != MH_OK) {
+        mh_loader_close(self);
+        return status;
+    }
+    *out = self;
+    return MH_OK;
+}
+
+/* Threads end after the run in hand; then no read is begun, and those under way are waited for. */
+static void stop_threads(mh_loader *self)
+{
+    pthread_mutex_lock(&self->sync.lock);
+    self->sync.stop = true;
+    pthread_cond_broadcast(&self->sync.work);
+    pthread_mutex_unlock(&self->sync.lock);
+    for (uint32_t i = 0; self->rooms && i < self->room_count; i++)
+        mh_thread_join(&self->rooms[i].thread);
+    mh_source_close(self->source);
+}
+
+void mh_loader_close(mh_loader *self)
+{
+    if (!self || self->fork_generation != mh_fork_generation())
+        return;
+    stop_threads(self);
+    for (uint64_t n = self->sync.due; n < self->sync.planned; n++)
+        mh_batch_unref(self->sync.ring[n % self->depth].batch);
+    for (uint32_t i = 0; self->rooms && i < self->room_count; i++)
+        mh_free(self->rooms[i].missed);
+    mh_free(self->rooms);
+    mh_free(self->sync.ring);
+    mh_order_free(self->order);
+    mh_pool_unref(self->pool);
+    mh_dataset_unref(self->dataset);
+    pthread_cond_destroy(&self->sync.ready);
+    pthread_cond_destroy(&self->sync.work);
+    pthread_mutex_destroy(&self->sync.lock);
+    mh_free(self);
+}

@@ -1,0 +1,1 @@
+"""What several tests and test programs share."""
