@@ -14,8 +14,7 @@
 
 /* Counters of a process; what could not be read is 0. */
 typedef struct mh_process_counts {
-    uint64_t cpu_ns, delay_ns;               /* of all its threads */
-    uint64_t thread_cpu_ns, thread_delay_ns; /* of the main one */
+    uint64_t cpu_ns, delay_ns; /* of all its threads */
     uint64_t read_bytes;
     uint64_t pss_bytes;
 } mh_process_counts;

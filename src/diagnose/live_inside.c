@@ -42,6 +42,11 @@ typedef struct block_worker {
     mh_worker_view view;
 } block_worker;
 
+/* What a thread has used and waited for so far. */
+typedef struct thread_counts {
+    uint64_t cpu_ns, delay_ns;
+} thread_counts;
+
 /* A control block, and what was seen of it. */
 typedef struct live_block {
     mh_control *control;
@@ -51,6 +56,7 @@ typedef struct live_block {
     bool begun; /* a batch was taken since we look: the next one's time is known whole */
     uint64_t last_look_ns, last_take_ns;
     uint64_t waited_ns;             /* since last_take_ns */
+    thread_counts last_take;        /* of the consumer's thread */
     uint64_t looks, waiting, ready; /* ready: batches, summed over the looks */
     mh_batch_cost *batches;
     size_t batch_count, batch_room;
@@ -59,6 +65,7 @@ typedef struct live_block {
 
 struct mh_inside {
     int pid;
+    int consumer_fd; /* schedstat of the thread that takes batches; -1: may not be seen */
     live_block blocks[BLOCKS_MOST];
     size_t count;
     uint64_t next_find_ns;
@@ -81,6 +88,8 @@ void mh_inside_close(mh_inside *inside)
         return;
     for (size_t at = 0; at < inside->count; at++)
         block_close(&inside->blocks[at]);
+    if (inside->consumer_fd >= 0)
+        (void)close(inside->consumer_fd);
     mh_free(inside);
 }
 
@@ -199,7 +208,10 @@ mh_status mh_inside_open(mh_inside **out, int pid, mh_error *err)
     mh_inside *inside = mh_calloc(1, sizeof *inside);
     if (!inside)
         return mh_fail(err, MH_ERR_NOMEM, "no memory to look at process %d", pid);
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/schedstat", pid, pid);
     inside->pid = pid;
+    inside->consumer_fd = open(path, O_RDONLY | O_CLOEXEC);
     mh_status status = find_all(inside, err);
     if (status != MH_OK || inside->count == 0) {
         mh_inside_close(inside);
@@ -285,26 +297,51 @@ static mh_status results_take(live_block *block, uint32_t w, const mh_ring_count
     return MH_OK;
 }
 
-/* Divides the time since the last batch was taken among those taken now. */
-static void times_share(live_block *block, size_t before, uint64_t now_ns)
+/* False: it cannot be read. */
+static bool consumer_read(const mh_inside *inside, thread_counts *out)
+{
+    char text[96];
+    ssize_t length = pread(inside->consumer_fd, text, sizeof text, 0);
+    *out = (thread_counts){0};
+    return length > 0 && mh_parse_schedstat(text, (size_t)length, &out->cpu_ns, &out->delay_ns);
+}
+
+static uint64_t at_most(uint64_t value, uint64_t most)
+{
+    return value < most ? value : most;
+}
+
+/* Divides the time since the last batch was taken among those taken now. The consumer uses a CPU in
+ * its steps, hardly while it sleeps for a batch. What it used between epochs, to end workers and to
+ * start others, lies before the first batch of the next and belongs to no step. */
+static void times_share(const mh_inside *inside, live_block *block, size_t before, uint64_t now_ns)
 {
     size_t taken = block->batch_count - before;
     if (taken == 0)
         return;
     uint64_t passed = now_ns - block->last_take_ns;
     uint64_t waited = block->waited_ns < passed ? block->waited_ns : passed;
+    thread_counts now;
+    bool known = consumer_read(inside, &now);
     for (size_t at = before; at < block->batch_count; at++) {
-        block->batches[at].wait = waited / taken;
-        block->batches[at].step = (passed - waited) / taken;
+        mh_batch_cost *batch = &block->batches[at];
+        batch->wait = waited / taken;
+        batch->step = (passed - waited) / taken;
+        if (known) {
+            batch->step_cpu = at_most((now.cpu_ns - block->last_take.cpu_ns) / taken, batch->step);
+            batch->step_delay = at_most((now.delay_ns - block->last_take.delay_ns) / taken,
+                                        batch->step - batch->step_cpu);
+        }
     }
     if (!block->begun) /* we came in the middle of it */
         block->batch_count = before;
     block->begun = true;
     block->last_take_ns = now_ns;
+    block->last_take = now;
     block->waited_ns = 0;
 }
 
-static mh_status block_look(live_block *block, mh_error *err)
+static mh_status block_look(const mh_inside *inside, live_block *block, mh_error *err)
 {
     uint64_t now_ns = mh_clock_ns();
     size_t before = block->batch_count;
@@ -330,7 +367,7 @@ static mh_status block_look(live_block *block, mh_error *err)
             return status;
         worker->seen = now;
     }
-    times_share(block, before, now_ns);
+    times_share(inside, block, before, now_ns);
     return MH_OK;
 }
 
@@ -342,7 +379,7 @@ mh_status mh_inside_look(mh_inside *inside, mh_error *err)
         if (mh_control_stopped(inside->blocks[at].control))
             continue;
         any = true;
-        status = block_look(&inside->blocks[at], err);
+        status = block_look(inside, &inside->blocks[at], err);
     }
     uint64_t now_ns = mh_clock_ns();
     if (!any && inside->next_find_ns > now_ns + FIND_SOON_NS)
@@ -488,25 +525,6 @@ static void board_split(live_block *block, const mh_outside *outside, double wal
     }
 }
 
-/* The consumer's own thread: it uses a CPU in its steps, hardly while it sleeps for a batch. */
-static void steps_split(live_block *block, const mh_seen_process *main, double wall_ns)
-{
-    double step = 0, seen = 0;
-    for (size_t at = 0; at < block->batch_count; at++) {
-        step += (double)block->batches[at].step;
-        seen += (double)(block->batches[at].step + block->batches[at].wait);
-    }
-    /* of the rest of the time, between epochs, it had its part of them too */
-    double part = wall_ns > seen ? seen / wall_ns : 1;
-    double cpu = part * (double)(main->last.thread_cpu_ns - main->first.thread_cpu_ns);
-    double delay = part * (double)(main->last.thread_delay_ns - main->first.thread_delay_ns);
-    for (size_t at = 0; at < block->batch_count; at++) {
-        mh_batch_cost *batch = &block->batches[at];
-        batch->step_cpu = portion(batch->step, cpu, step);
-        batch->step_delay = portion(batch->step - batch->step_cpu, delay, step - cpu);
-    }
-}
-
 /* To /proc a wait for the loader, or for a task, is a wait like any other; the block knows better.
  */
 static void usage_correct(const live_block *block, mh_usage_sum *usage)
@@ -536,7 +554,6 @@ void mh_inside_sum(mh_inside *inside, const mh_outside *outside, mh_facts *facts
         if (process)
             worker_split(block, w, process);
     }
-    steps_split(block, &outside->main, (double)facts->usage.wall_ns);
     usage_correct(block, &facts->usage);
     facts->batches = block->batches;
     facts->batch_count = block->batch_count;

@@ -32,19 +32,12 @@ static bool counts_read(mh_process_counts *out, int pid)
 {
     mh_process_usage usage;
     mh_error err;
-    char path[64];
-    size_t length;
     if (mh_usage_process(&usage, pid, true, "", &err) != MH_OK || usage.stat.state == 'Z')
         return false;
     *out = (mh_process_counts){.cpu_ns = usage.cpu_ns,
                                .delay_ns = or_zero(usage.delay_ns),
                                .read_bytes = or_zero(usage.read_bytes),
                                .pss_bytes = or_zero(usage.pss_bytes)};
-    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/schedstat", pid, pid);
-    char *text = mh_file_read_text(path, &length);
-    if (text)
-        (void)mh_parse_schedstat(text, length, &out->thread_cpu_ns, &out->thread_delay_ns);
-    mh_free(text);
     return true;
 }
 
