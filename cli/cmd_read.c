@@ -20,7 +20,7 @@
 
 typedef struct read_request {
     const char **paths; /* ended by NULL */
-    const char *fields, *shuffle;
+    const char *fields, *shuffle, *on_error;
     int threads, prefetch, in_flight; /* -1, 0, 0: the library's default */
     bool drop_last, uneven, hash, json, help;
     mh_loader_options options;
@@ -41,7 +41,8 @@ static void print_help(void)
         "usage: millhead read PATH... [OPTIONS]\n"
         "\n"
         "Reads one epoch as a training loop would, and says how fast it came. Several paths\n"
-        "are one dataset: .npy files are a field each.\n"
+        "are one dataset: .npy files are a field each. synthetic:count=1000,shape=16x16 is data\n"
+        "that is computed (docs/native.md).\n"
         "\n"
         "options:\n"
         "  --batch-size N     samples of a batch (default 1)\n"
@@ -60,13 +61,29 @@ static void print_help(void)
         "  --in-flight N      reads under way at a time (default 16)\n"
         "  --simulate LINK    a slow link: latency=30ms,bandwidth=100MB/s,errors=0.1%%, any of "
         "them\n"
-        "  --memory SIZE      most for batches (default: a quarter of what is available)\n"
+        "  --memory SIZE      most for batches and chunks (default: a quarter of what is\n"
+        "                     available)\n"
+        "  --on-error WHAT    of a broken sample: raise (default), skip, or replace by another\n"
         "  --hash             hash what was read (docs/native.md)\n"
         "  --json             one JSON object: samples, batches, bytes_read (of the samples\n"
         "                     delivered), seconds, samples_per_s, wait_ms (p50, p99, max),\n"
+        "                     stages (read, decode, place), units, skipped, replaced,\n"
         "                     slots_peak, peak_rss_bytes, batches_copied_out; with --hash\n"
         "                     stream_xxh3, samples_xxh3\n"
         "  --help             this text\n");
+}
+
+static bool take_on_error(read_request *request)
+{
+    static const char *const names[MH_ON_ERROR_KINDS] = {[MH_ON_ERROR_RAISE] = "raise",
+                                                         [MH_ON_ERROR_SKIP] = "skip",
+                                                         [MH_ON_ERROR_REPLACE] = "replace"};
+    for (int kind = 0; request->on_error && kind < MH_ON_ERROR_KINDS; kind++)
+        if (strcmp(request->on_error, names[kind]) == 0) {
+            request->options.on_error = (mh_on_error)kind;
+            return true;
+        }
+    return !request->on_error;
 }
 
 static int check(read_request *request)
@@ -75,6 +92,9 @@ static int check(read_request *request)
     if (request->shuffle && *request->shuffle && strcmp(request->shuffle, "torch") != 0)
         return mh_cli_fail(MH_CLI_USAGE, WHERE, "give --shuffle or --shuffle=torch",
                            "--shuffle is '%s'", request->shuffle);
+    if (!take_on_error(request))
+        return mh_cli_fail(MH_CLI_USAGE, WHERE, "give raise, skip or replace", "--on-error is '%s'",
+                           request->on_error);
     if (request->hash && !mh_hash_built())
         return mh_cli_fail(MH_CLI_USAGE, WHERE, "install libxxhash-dev and build it again",
                            "this build has no --hash: it was made without xxhash");
@@ -107,6 +127,7 @@ static int parse(read_request *request, int argc, char **argv)
         {"--prefetch", MH_CLI_COUNT, &request->prefetch, 1},
         {"--in-flight", MH_CLI_COUNT, &request->in_flight, 1},
         {"--simulate", MH_CLI_TEXT, &options->simulate, 0},
+        {"--on-error", MH_CLI_TEXT, &request->on_error, 0},
         {"--memory", MH_CLI_SIZE, &options->memory_bytes, 1},
         {"--hash", MH_CLI_FLAG, &request->hash, 0},
         {"--json", MH_CLI_FLAG, &request->json, 0},
@@ -128,7 +149,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void add_batch(read_result *result, const mh_batch *batch, uint64_t world)
+static void add_batch(read_result *result, const mh_batch *batch)
 {
     const mh_array *array;
     result->batches++;
@@ -136,7 +157,7 @@ static void add_batch(read_result *result, const mh_batch *batch, uint64_t world
     for (size_t at = 0; (array = mh_batch_array(batch, at)); at++)
         result->bytes += array->bytes;
     if (result->hash)
-        mh_hash_add(result->hash, batch, world);
+        mh_hash_add(result->hash, batch);
 }
 
 /* Samples that will come, about: for the progress. */
@@ -165,7 +186,7 @@ static mh_status read_epoch(read_result *result, mh_loader *loader,
             return status;
         uint64_t now = now_ns();
         mh_waits_add(&result->waits, now - began);
-        add_batch(result, batch, options->world);
+        add_batch(result, batch);
         mh_batch_unref(batch);
         if (mh_cli_interrupted())
             return MH_ERR_TIMEOUT;
@@ -235,6 +256,26 @@ static double per_second(const read_result *result)
     return result->seconds > 0 ? (double)result->samples / result->seconds : 0;
 }
 
+static void print_stage(const char *name, uint64_t count, uint64_t ns)
+{
+    (void)printf("\"%s\": {\"count\": %" PRIu64 ", \"mean_us\": %.3f, \"total_s\": %.6f}", name,
+                 count, count ? (double)ns / 1e3 / (double)count : 0.0, (double)ns / 1e9);
+}
+
+static void print_stages(const mh_loader_stats *stats)
+{
+    (void)printf(", \"stages\": {");
+    print_stage("read", stats->reads_now + stats->reads_waited, stats->read_ns);
+    (void)printf(", ");
+    print_stage("decode", stats->units_decoded, stats->decode_ns);
+    (void)printf(", ");
+    print_stage("place", stats->placed, stats->place_ns);
+    (void)printf("}, \"units\": {\"fetched\": %" PRIu64 ", \"decoded\": %" PRIu64
+                 ", \"refetched\": %" PRIu64 ", \"resident_peak\": %" PRIu64 "}",
+                 stats->units_fetched, stats->units_decoded, stats->units_refetched,
+                 stats->units_bytes_peak);
+}
+
 static void print_json(const read_result *result)
 {
     (void)printf("{\"samples\": %" PRIu64 ", \"batches\": %" PRIu64 ", \"bytes_read\": %" PRIu64,
@@ -244,6 +285,9 @@ static void print_json(const read_result *result)
     (void)printf(", \"wait_ms\": {\"p50\": %.6f, \"p99\": %.6f, \"max\": %.6f}",
                  mh_waits_ms(&result->waits, 0.5), mh_waits_ms(&result->waits, 0.99),
                  (double)result->waits.most / 1e6);
+    print_stages(&result->stats);
+    (void)printf(", \"skipped\": %" PRIu64 ", \"replaced\": %" PRIu64, result->stats.skipped,
+                 result->stats.replaced);
     (void)printf(", \"slots_peak\": %" PRIu64 ", \"peak_rss_bytes\": %" PRIu64
                  ", \"batches_copied_out\": %" PRIu64,
                  result->stats.slots_peak, peak_rss_bytes(), result->stats.batches_copied_out);

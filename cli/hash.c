@@ -48,42 +48,76 @@ static void add_number(XXH3_state_t *state, uint64_t number)
     (void)XXH3_64bits_update(state, &little, sizeof little);
 }
 
-/* Name, type and shape; `skip` dimensions are left out. */
-static void add_head(XXH3_state_t *state, const mh_array *array, uint32_t skip)
+static void add_numbers(XXH3_state_t *state, const int64_t *numbers, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        add_number(state, (uint64_t)numbers[i]);
+}
+
+static void add_name(XXH3_state_t *state, const mh_array *array)
 {
     char dtype[MH_CLI_DTYPE];
     (void)mh_cli_dtype(dtype, array->dtype);
     (void)XXH3_64bits_update(state, array->name, strlen(array->name) + 1);
     (void)XXH3_64bits_update(state, dtype, strlen(dtype) + 1);
-    add_number(state, array->dims - skip);
-    for (uint32_t dim = skip; dim < array->dims; dim++)
-        add_number(state, (uint64_t)array->shape[dim]);
 }
 
-static uint64_t sample_hash(mh_hash *hash, const mh_batch *batch, uint64_t at, uint64_t position)
+static void add_values(XXH3_state_t *state, const mh_array *array, uint64_t from, uint64_t bytes)
+{
+    if (bytes)
+        (void)XXH3_64bits_update(state, (const char *)array->data + from, bytes);
+}
+
+/* A field of a batch. */
+static void add_array(XXH3_state_t *state, const mh_array *array, uint64_t samples)
+{
+    add_name(state, array);
+    if (array->offsets) {
+        add_number(state, samples);
+        add_numbers(state, array->shapes, samples * array->sample_dims);
+        add_numbers(state, array->offsets, samples + 1);
+    } else {
+        add_number(state, array->dims);
+        add_numbers(state, array->shape, array->dims);
+    }
+    add_values(state, array, 0, array->bytes);
+}
+
+/* A field of its sample number `at`. */
+static void add_sample(XXH3_state_t *state, const mh_array *array, uint64_t samples, uint64_t at)
+{
+    uint64_t bytes = array->bytes / samples, from = at * bytes, item = array->dtype.bits / 8;
+    const int64_t *shape = array->shape + 1;
+    uint32_t dims = array->dims - 1;
+    if (array->offsets) {
+        dims = array->sample_dims;
+        shape = array->shapes + at * dims;
+        from = (uint64_t)array->offsets[at] * item;
+        bytes = (uint64_t)array->offsets[at + 1] * item - from;
+    }
+    add_name(state, array);
+    add_number(state, dims);
+    add_numbers(state, shape, dims);
+    add_values(state, array, from, bytes);
+}
+
+static uint64_t sample_hash(mh_hash *hash, const mh_batch *batch, uint64_t at)
 {
     const mh_array *array;
     (void)XXH3_64bits_reset(&hash->sample);
-    add_number(&hash->sample, position);
-    for (size_t field = 0; (array = mh_batch_array(batch, field)); field++) {
-        uint64_t bytes = array->bytes / mh_batch_samples(batch);
-        add_head(&hash->sample, array, 1);
-        if (bytes)
-            (void)XXH3_64bits_update(&hash->sample, (const char *)array->data + at * bytes, bytes);
-    }
+    add_number(&hash->sample, mh_batch_positions(batch)[at]);
+    for (size_t field = 0; (array = mh_batch_array(batch, field)); field++)
+        add_sample(&hash->sample, array, mh_batch_samples(batch), at);
     return XXH3_64bits_digest(&hash->sample);
 }
 
-void mh_hash_add(mh_hash *hash, const mh_batch *batch, uint64_t world)
+void mh_hash_add(mh_hash *hash, const mh_batch *batch)
 {
     const mh_array *array;
-    for (size_t field = 0; (array = mh_batch_array(batch, field)); field++) {
-        add_head(&hash->stream, array, 0);
-        if (array->bytes)
-            (void)XXH3_64bits_update(&hash->stream, array->data, array->bytes);
-    }
+    for (size_t field = 0; (array = mh_batch_array(batch, field)); field++)
+        add_array(&hash->stream, array, mh_batch_samples(batch));
     for (uint64_t at = 0; at < mh_batch_samples(batch); at++)
-        hash->samples += sample_hash(hash, batch, at, mh_batch_position(batch) + at * world);
+        hash->samples += sample_hash(hash, batch, at);
 }
 
 uint64_t mh_hash_stream(const mh_hash *hash)
@@ -113,11 +147,10 @@ void mh_hash_free(mh_hash *hash)
     (void)hash;
 }
 
-void mh_hash_add(mh_hash *hash, const mh_batch *batch, uint64_t world)
+void mh_hash_add(mh_hash *hash, const mh_batch *batch)
 {
     (void)hash;
     (void)batch;
-    (void)world;
 }
 
 uint64_t mh_hash_stream(const mh_hash *hash)

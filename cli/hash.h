@@ -15,8 +15,8 @@ bool mh_hash_built(void);
 mh_hash *mh_hash_new(void);
 void mh_hash_free(mh_hash *hash);
 
-/* Adds the next batch; `world` is the step from a sample's position to the next one's. */
-void mh_hash_add(mh_hash *hash, const mh_batch *batch, uint64_t world);
+/* Adds the next batch. */
+void mh_hash_add(mh_hash *hash, const mh_batch *batch);
 
 /* Of all batches in their order; and of all samples, whatever their order. */
 uint64_t mh_hash_stream(const mh_hash *hash);

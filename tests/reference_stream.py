@@ -36,11 +36,98 @@ def plain(array: np.ndarray) -> np.ndarray:
     return np.frombuffer(array.tobytes(), np.uint8).reshape(shape)
 
 
-def load(paths: list[Path], fields: list[str] | None) -> dict[str, np.ndarray]:
-    """The arrays by name, in order of the names' bytes."""
-    data = {path.stem: plain(np.load(path)) for path in paths}
-    names = sorted(fields or data, key=lambda name: name.encode())
-    return {name: data[name] for name in dict.fromkeys(names)}
+class Arrays:
+    """NumPy's files: one field each, or one for each member of an archive or of a structure."""
+
+    ragged = frozenset[str]()
+
+    def __init__(self, paths: list[str]) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        for path in paths:
+            loaded = np.load(path)
+            found = loaded if path.endswith(".npz") else {Path(path).stem: loaded}
+            for name, array in found.items():
+                self.arrays.update(members(name, array))
+        self.names = list(self.arrays)
+        self.count = len(next(iter(self.arrays.values())))
+
+    def value(self, name: str, number: int) -> np.ndarray:
+        """A field of a sample."""
+        # [number, ...] and not [number]: a single value stays an array
+        return self.arrays[name][number, ...]
+
+    def broken(self, number: int) -> bool:
+        """Whether the sample cannot be had."""
+        return False
+
+
+def members(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
+    """A field for each member of a structure."""
+    if array.dtype.names is None:
+        return {name: plain(array)}
+    return {f"{name}.{member}": plain(array[member]) for member in array.dtype.names}
+
+
+def words(seed: int, first: int, count: int) -> np.ndarray:
+    """Numbers of splitmix64's sequence."""
+    bits = np.uint64(seed) + np.arange(first + 1, first + count + 1, dtype=np.uint64) * np.uint64(
+        GOLDEN
+    )
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+class Synthetic:
+    """Samples that are computed."""
+
+    names = ("label", "x")
+
+    def __init__(self, text: str) -> None:
+        given = dict(part.partition("=")[::2] for part in text.split(","))
+        self.ragged = frozenset(["x"] if "ragged" in given else [])
+        self.count = int(given["count"])
+        self.shape = tuple(int(length) for length in given.get("shape", "64").split("x"))
+        self.dtype = np.dtype(given.get("dtype", "uint8"))
+        self.chunk = int(given.get("chunk", "1"))
+        self.chunks = -(-self.count // self.chunk)
+        self.span = min(int(given.get("span", "1")), max(self.chunks, 1))
+        self.seed = int(given.get("seed", "0"))
+        rate = given.get("broken", "0")
+        self.rate = float(rate[:-1]) / 100 if rate.endswith("%") else float(rate)
+        self.row = math.prod(self.shape) * self.dtype.itemsize
+
+    def stored(self, row: int) -> np.ndarray:
+        """The bytes of a row, decoded: all bits are the other way round."""
+        first, last = row * self.row // 8, -(-(row + 1) * self.row // 8)
+        found = words(self.seed, first, last - first).view(np.uint8)
+        return ~found[row * self.row - 8 * first :][: self.row]
+
+    def value(self, name: str, number: int) -> np.ndarray:
+        """A field of a sample."""
+        if name == "label":
+            return np.array(number, np.int64)
+        found = self.stored(number)
+        for ahead in range(1, self.span):
+            chunk = (number // self.chunk + ahead) % self.chunks
+            found = found ^ self.stored(chunk * self.chunk)
+        array = found.view(self.dtype).reshape(self.shape)
+        if not self.ragged:
+            return array
+        return array[: 1 + int(words(self.seed ^ 0x6C65, number, 1)[0]) % self.shape[0]]
+
+    def broken(self, number: int) -> bool:
+        """Whether a chunk that the sample needs is broken."""
+        chunks = [(number // self.chunk + ahead) % self.chunks for ahead in range(self.span)]
+        drawn = [int(words(self.seed ^ 0x6272, chunk, 1)[0]) >> 11 for chunk in chunks]
+        return any(bits * 2.0**-53 < self.rate for bits in drawn)
+
+
+def load(paths: list[str]) -> Arrays | Synthetic:
+    """What the paths stand for."""
+    if paths[0].startswith("synthetic:"):
+        return Synthetic(paths[0].removeprefix("synthetic:"))
+    return Arrays(paths)
 
 
 # --- the order
@@ -115,35 +202,80 @@ def batches(options: argparse.Namespace, positions: range) -> list[range]:
     return found[: max(options.limit_batches - done, 0)]
 
 
+# --- broken samples
+
+
+def substitute(options: argparse.Namespace, count: int, position: int, attempt: int) -> int:
+    """The sample that stands in for a broken one."""
+    state = mix((options.seed + GOLDEN) & MASK)
+    for number in (options.epoch, position, attempt):
+        state = mix((state + number) & MASK)
+    return state % count
+
+
+def chosen(
+    data: Arrays | Synthetic, options: argparse.Namespace, positions: range
+) -> list[tuple[int, int]]:
+    """Position and number of the samples that a batch has in the end.
+
+    Raises:
+        ValueError: one is broken, and that is an error.
+    """
+    number_at = order(options, data.count)
+    found = []
+    for position in positions:
+        number = number_at(position % data.count)
+        for attempt in range(1, 9):
+            if options.on_error == "replace" and data.broken(number):
+                number = substitute(options, data.count, position, attempt)
+        if not data.broken(number):
+            found.append((position, number))
+        elif options.on_error != "skip":
+            raise ValueError(f"sample {number} is broken")
+    return found
+
+
 # --- the hashes
+
+
+def head(name: str, dtype: np.dtype) -> bytes:
+    return name.encode() + b"\0" + dtype.name.encode() + b"\0"
 
 
 def encoded(name: str, array: np.ndarray) -> bytes:
     """Name, type, shape and bytes of an array."""
-    head = name.encode() + b"\0" + array.dtype.name.encode() + b"\0"
     shape = struct.pack(f"<Q{array.ndim}q", array.ndim, *array.shape)
-    return head + shape + array.tobytes()
+    return head(name, array.dtype) + shape + array.tobytes()
 
 
-def hashes(data: dict[str, np.ndarray], options: argparse.Namespace) -> dict[str, str]:
+def encoded_batch(name: str, arrays: list[np.ndarray], ragged: bool) -> bytes:
+    """A field of a batch: dense, or shapes, offsets and values."""
+    if not ragged:
+        return encoded(name, np.stack(arrays))
+    lengths = [length for array in arrays for length in array.shape]
+    offsets = np.cumsum([0, *(array.size for array in arrays)]).tolist()
+    numbers = struct.pack(f"<Q{len(lengths) + len(offsets)}q", len(arrays), *lengths, *offsets)
+    return head(name, arrays[0].dtype) + numbers + b"".join(array.tobytes() for array in arrays)
+
+
+def hashes(data: Arrays | Synthetic, options: argparse.Namespace) -> dict[str, str]:
     """Both hashes of what the options choose."""
-    count = len(next(iter(data.values())))
-    number_at = order(options, count)
+    names = sorted(dict.fromkeys(options.fields or data.names), key=lambda name: name.encode())
     stream, total = xxhash.xxh3_64(), 0
-    for positions in batches(options, share(options, count)):
-        numbers = [number_at(position % count) for position in positions]
-        for name, array in data.items():
-            stream.update(encoded(name, array[numbers]))
-        for position, number in zip(positions, numbers, strict=True):
-            # [number, ...] and not [number]: a single value stays an array
-            fields = (encoded(name, array[number, ...]) for name, array in data.items())
-            total += xxhash.xxh3_64_intdigest(struct.pack("<Q", position) + b"".join(fields))
+    for positions in batches(options, share(options, data.count)):
+        batch = chosen(data, options, positions)
+        fields = {name: [data.value(name, number) for _, number in batch] for name in names}
+        for name in names if batch else ():
+            stream.update(encoded_batch(name, fields[name], name in data.ragged))
+        for at, (position, _) in enumerate(batch):
+            sample = b"".join(encoded(name, fields[name][at]) for name in names)
+            total += xxhash.xxh3_64_intdigest(struct.pack("<Q", position) + sample)
     return {"stream_xxh3": stream.hexdigest(), "samples_xxh3": f"{total & MASK:016x}"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("data", nargs="+", type=Path, metavar="DATA")
+    parser.add_argument("data", nargs="+", metavar="DATA")
     parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--fields", type=lambda text: text.split(","))
     parser.add_argument("--shuffle", nargs="?", const="keyed", choices=["torch", "keyed"])
@@ -153,8 +285,9 @@ def main() -> None:
     parser.add_argument("--drop-last", action="store_true")
     parser.add_argument("--uneven", action="store_true")
     parser.add_argument("--limit-batches", type=int)
+    parser.add_argument("--on-error", default="raise", choices=["raise", "skip", "replace"])
     options = parser.parse_args()
-    print(json.dumps(hashes(load(options.data, options.fields), options)))
+    print(json.dumps(hashes(load(options.data), options)))
 
 
 if __name__ == "__main__":

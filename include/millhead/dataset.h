@@ -30,8 +30,9 @@ typedef struct mh_field {
     const char *name;
     mh_dtype dtype;
     uint32_t dims;
-    int64_t shape[MH_DIMS_MOST]; /* of one sample, without the batch's dimension */
-    uint64_t bytes;              /* of one sample */
+    int ragged;                  /* samples have shapes of their own */
+    int64_t shape[MH_DIMS_MOST]; /* of one sample, without the batch's dimension; the largest */
+    uint64_t bytes;              /* of one sample; the largest */
 } mh_field;
 
 /* A format or a source that this library has. Static memory. */

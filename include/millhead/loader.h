@@ -32,6 +32,15 @@ typedef enum mh_shuffle {
     MH_SHUFFLE_KINDS
 } mh_shuffle;
 
+/* What becomes of a sample that is corrupt, not supported or missing. Failures of reading always
+ * are errors: else what is delivered would depend on the network. */
+typedef enum mh_on_error {
+    MH_ON_ERROR_RAISE,   /* next() fails in place of its batch */
+    MH_ON_ERROR_SKIP,    /* its batch is shorter */
+    MH_ON_ERROR_REPLACE, /* another, which follows from seed, epoch and position, is in its place */
+    MH_ON_ERROR_KINDS
+} mh_on_error;
+
 typedef struct mh_loader_options {
     size_t struct_size;
     uint64_t batch_size; /* samples of one rank in a batch; default 1 */
@@ -48,6 +57,7 @@ typedef struct mh_loader_options {
     uint32_t prefetch;      /* batches ready or under way beyond the one in use; 0: 2 */
     uint64_t memory_bytes;  /* most for batches and reads; 0: a quarter of what is available */
     const char *simulate;   /* a slow link: "latency=30ms,bandwidth=100MB/s,errors=0.1%"; or NULL */
+    mh_on_error on_error;
 } mh_loader_options;
 
 MH_API void mh_loader_options_init_sized(mh_loader_options *options, size_t size);
@@ -96,8 +106,13 @@ typedef struct mh_loader_stats {
     uint64_t reads_now, reads_waited; /* found in the page cache; handed to an I/O thread */
     uint64_t wait_ns, wait_most_ns;   /* that next() waited */
     uint64_t read_ns;                 /* of all threads, for what was in the page cache */
-    uint64_t slots_peak;              /* batches ready or under way at a time */
-    uint64_t batches_copied_out;      /* because the caller holds many */
+    uint64_t decode_ns, place_ns;     /* of all threads */
+    uint64_t placed;                  /* samples made of units; those ahead of the loop too */
+    uint64_t skipped, replaced;       /* samples, by on_error */
+    uint64_t units_fetched, units_decoded, units_refetched; /* fetched again after an eviction */
+    uint64_t units_bytes_peak;                              /* memory of units at a time */
+    uint64_t slots_peak;         /* batches ready or under way at a time */
+    uint64_t batches_copied_out; /* because the caller holds many */
     int threads;
 } mh_loader_stats;
 MH_API void mh_loader_stats_init_sized(mh_loader_stats *stats, size_t size);
@@ -111,15 +126,17 @@ MH_API void mh_loader_stats_read(const mh_loader *loader, mh_loader_stats *stats
 /* --- reading without a loader --- */
 
 /* Reads `count` samples by number, in that order and repeated as they are, on the calling thread.
- * The batch is the caller's and its position is 0. Any number of threads, forked children too: each
- * process opens the files for itself. *out is untouched on failure. Errors: MH_ERR_INVALID (no
- * sample has the number), MH_ERR_IO, MH_ERR_NOT_FOUND, MH_ERR_NOMEM. */
+ * The batch is the caller's and all its positions are 0. Any number of threads, forked children
+ * too: each process opens the files for itself. *out is untouched on failure. Errors:
+ * MH_ERR_INVALID (no sample has the number), MH_ERR_IO, MH_ERR_NOT_FOUND, MH_ERR_NOMEM. */
 MH_API MH_MUST_CHECK mh_status mh_dataset_read(mh_dataset *dataset, const uint64_t *numbers,
                                                size_t count, mh_batch **out, mh_error *err);
 
 /* --- a batch --- */
 
-/* One field of a batch: dims dimensions, the first of them the samples; dense, row by row. */
+/* One field of a batch: dims dimensions, the first of them the samples; dense, row by row. Of a
+ * ragged field all values lie one after the other, in one dimension: those of sample i from
+ * offsets[i] to offsets[i + 1], in the shape that shapes has from i * sample_dims on. */
 typedef struct mh_array {
     const char *name;
     mh_dtype dtype;
@@ -127,13 +144,16 @@ typedef struct mh_array {
     int64_t shape[MH_DIMS_MOST + 1];
     void *data;
     uint64_t bytes;
+    const int64_t *offsets; /* NULL: not ragged */
+    const int64_t *shapes;
+    uint32_t sample_dims;
 } mh_array;
 
-/* Samples in it, their numbers in the dataset, and the epoch's position of the first one; the
- * others of this rank follow at steps of the world's size. */
+/* Samples in it, the number of each in the dataset, and its position in the epoch, of all ranks.
+ * The lists are valid as long as the batch. */
 MH_API uint64_t mh_batch_samples(const mh_batch *batch);
 MH_API const uint64_t *mh_batch_numbers(const mh_batch *batch);
-MH_API uint64_t mh_batch_position(const mh_batch *batch);
+MH_API const uint64_t *mh_batch_positions(const mh_batch *batch);
 
 /* Field number `at`, in order of name; NULL beyond the last. Valid as long as the batch. */
 MH_API const mh_array *mh_batch_array(const mh_batch *batch, size_t at);

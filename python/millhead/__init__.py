@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from millhead.bench.configs import load_config
     from millhead.dataset import open
     from millhead.loader import Loader
+    from millhead.ragged import Ragged
     from millhead.timer import StepTimer
     from millhead.watching.loops import watch
 
@@ -22,6 +23,7 @@ __all__ = [
     "Advice",
     "Error",
     "Loader",
+    "Ragged",
     "StepTimer",
     "__version__",
     "data",
@@ -34,6 +36,7 @@ __all__ = [
 #: Public names that are looked up when they are asked for, and where.
 _LAZY = {
     "Loader": "millhead.loader",
+    "Ragged": "millhead.ragged",
     "StepTimer": "millhead.timer",
     "data": "millhead.data",
     "load_config": "millhead.bench.configs",

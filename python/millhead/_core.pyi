@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 __version__: str
 
@@ -213,16 +213,20 @@ class NativeArray:
     ) -> object: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
+#: Of a ragged field: values, offsets, shapes.
+NativeField: TypeAlias = NativeArray | tuple[NativeArray, NativeArray, NativeArray]
+
 class Dataset:
     count: int
-    #: (name, DLPack's code of the type, its bits, shape of one sample), in order of name.
-    fields: tuple[tuple[str, int, int, tuple[int, ...]], ...]
+    #: (name, DLPack's code of the type, its bits, shape of one sample, whether it is ragged), in
+    #: order of name.
+    fields: tuple[tuple[str, int, int, tuple[int, ...], int], ...]
     format: str
     fingerprint: int
     def __init__(
         self, paths: Sequence[str | PathLike[str]], fields: Sequence[str] | None = None
     ) -> None: ...
-    def read(self, numbers: list[int], /) -> tuple[NativeArray, ...]: ...
+    def read(self, numbers: list[int], /) -> tuple[NativeField, ...]: ...
 
 class NativeLoader:
     def __init__(
@@ -242,9 +246,10 @@ class NativeLoader:
         prefetch: int,
         memory: int,
         simulate: str | None,
+        on_error: str,
     ) -> None: ...
     def begin(self, epoch: int, start: int, /) -> int: ...
-    def next(self, turn: int, /) -> tuple[NativeArray, ...] | None: ...
+    def next(self, turn: int, /) -> tuple[NativeField, ...] | None: ...
     def seek(self, epoch: int, start: int, /) -> None: ...
     def position(self) -> tuple[int, int]: ...
     def batches(self) -> int: ...

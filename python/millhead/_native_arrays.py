@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from millhead import _core
+from millhead.ragged import Ragged
 
 #: What ``data=`` may be.
 Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -21,7 +22,9 @@ class Field(NamedTuple):
     """One field of every sample."""
 
     dtype: str
+    #: Of one sample; of a ragged field the largest that one may have.
     shape: tuple[int, ...]
+    ragged: bool = False
 
 
 class Opened:
@@ -49,13 +52,21 @@ class Opened:
 
     def fields(self) -> dict[str, Field]:
         """Type and shape of each field of a sample, ``_index`` too if it was named."""
-        known = [Field(_dtype(code, bits), shape) for _, code, bits, shape in self.core.fields]
+        known = [
+            Field(_dtype(code, bits), shape, bool(ragged))
+            for _, code, bits, shape, ragged in self.core.fields
+        ]
         known.append(Field("int64", ()))
         return {name: known[at] for name, at in self.places}
 
-    def batch(self, arrays: tuple[_core.NativeArray, ...]) -> dict[str, Any]:
+    def batch(self, arrays: tuple[_core.NativeField, ...]) -> dict[str, Any]:
         """What the core read, by name."""
-        return {name: self.convert(arrays[at]) for name, at in self.places}
+        return {name: self._field(arrays[at]) for name, at in self.places}
+
+    def _field(self, array: _core.NativeField) -> Any:
+        if isinstance(array, tuple):
+            return Ragged(*(self.convert(part) for part in array))
+        return self.convert(array)
 
 
 def _names(fields: Iterable[str]) -> list[str]:

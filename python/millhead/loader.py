@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from millhead import _core
+from millhead._loader_counts import LoaderCounts
 from millhead._memory_sizes import parse_memory
 from millhead._native_arrays import Data, Opened
 from millhead._rank_info import place
@@ -38,7 +39,6 @@ _LATER = frozenset(
         "cache_check",
         "index",
         "storage_options",
-        "on_error",
     ]
 )
 
@@ -66,8 +66,11 @@ class Loader:
         threads: that read and place; 0: none, ``next()`` does it; None: as ``millhead plan cpus``.
         in_flight: reads under way at a time that the page cache cannot answer; None: 16.
         prefetch: batches ready or under way beyond the one in use.
-        memory: most bytes for batches (a number or ``"2GB"``); None: a quarter of what is free.
+        memory: most bytes for batches and chunks (a number or ``"2GB"``); None: a quarter of what is free.
         simulate: a slow link before the files, ``"latency=30ms,bandwidth=100MB/s,errors=0.1%"``.
+        on_error: what becomes of a sample that is corrupt: ``"raise"``, ``"skip"`` (its batch is
+            shorter) or ``"replace"`` (by another, the same for every number of threads and ranks).
+            Failures of reading always raise.
         map: a function of the batch, called in ``next()``; what it returns is delivered.
         output: ``"torch"`` or ``"numpy"``; None: torch where it can be imported.
 
@@ -105,6 +108,7 @@ class Loader:
         prefetch: int = 2,
         memory: int | str | None = None,
         simulate: str | None = None,
+        on_error: str = "raise",
         map: Callable[[dict[str, Any]], Any] | None = None,
         output: str | None = None,
         **later: Any,
@@ -125,6 +129,7 @@ class Loader:
         self.prefetch = _whole("prefetch", prefetch, 1)
         self.memory = memory
         self.simulate = simulate
+        self.on_error = _on_error(on_error)
         self.map = map
         self.output = output
         self._order = _order(shuffle)
@@ -136,7 +141,7 @@ class Loader:
         self._next = (self.epoch, 0)
         #: Whether the core's position is the loop's: an epoch was begun and is not over.
         self._active = False
-        self._counts = _Counts(time.monotonic_ns() - began)
+        self._counts = LoaderCounts(time.monotonic_ns() - began)
         _close_at_exit(self)
 
     def _open(self) -> _core.NativeLoader:
@@ -156,6 +161,7 @@ class Loader:
             prefetch=self.prefetch,
             memory=parse_memory(self.memory) or 0,
             simulate=self.simulate,
+            on_error=self.on_error,
         )
 
     def __len__(self) -> int:
@@ -174,7 +180,7 @@ class Loader:
         return _Batches(self, turn)
 
     def _deliver(self, turn: int) -> Any:
-        """The next batch of the iterator that has this turn (DESIGN 5.9d)."""
+        """The next batch of the iterator that has this turn."""
         counts = self._counts
         counts.meter.begin_wait()
         try:
@@ -274,86 +280,10 @@ class _Batches:
         return self._loader._deliver(self._turn)
 
 
-class _Counts:
-    """What ``stats()`` tells beside the core's own numbers."""
-
-    def __init__(self, setup_ns: int) -> None:
-        self.setup_ns = setup_ns
-        self.made = time.monotonic_ns()
-        self.meter = _core.Meter()
-        self.clear()
-        self.base: dict[str, int] = {}
-        #: The core's numbers when the loader was closed.
-        self.last: dict[str, int] = {}
-
-    def clear(self) -> None:
-        """Count from nothing."""
-        self.meter.clear()
-        self.first_batch_ns = 0
-        self.raised = 0
-        self.map_ns = 0
-        self.map_count = 0
-
-    def delivered(self) -> None:
-        """A batch has come."""
-        self.meter.end_wait()
-        if not self.first_batch_ns:
-            self.first_batch_ns = time.monotonic_ns() - self.made
-
-    def mapped(self, fn: Callable[[Any], Any], batch: Any) -> Any:
-        """``fn(batch)``, timed."""
-        began = time.monotonic_ns()
-        try:
-            return fn(batch)
-        finally:
-            self.map_ns += time.monotonic_ns() - began
-            self.map_count += 1
-
-    def now(self, loader: Loader) -> dict[str, int]:
-        """The core's numbers, as they were if it is closed."""
-        try:
-            return loader._native.stats()
-        except _core.Error:
-            return self.last
-
-    def report(self, loader: Loader, reset: bool) -> dict[str, Any]:
-        """The dictionary ``loader.stats()`` returns."""
-        now = self.now(loader)
-        since = {name: value - self.base.get(name, 0) for name, value in now.items()}
-        batches = since.get("batches", 0)
-        reads = since.get("reads_now", 0) + since.get("reads_waited", 0)
-        found = {
-            "version": 1,
-            "path": "native",
-            "paths": {"native": batches},
-            "start": "none",
-            "workers": 0,
-            "threads": now.get("threads", 0),
-            "rank": loader.rank,
-            "world": loader.world,
-            "epoch": loader.state_dict()["epoch"] if now is not self.last else loader._next[0],
-            "batches": batches,
-            "samples": since.get("samples", 0),
-            "setup_ms": self.setup_ns / 1e6,
-            "first_batch_ms": self.first_batch_ns / 1e6,
-            "wait_ms": self.meter.wait_ms(),
-            "batches_copied_out": since.get("batches_copied_out", 0),
-            "errors": {"raised": self.raised, "skipped": 0, "replaced": 0},
-            "stages": {
-                "read": _stage(reads, since.get("read_ns", 0), since.get("bytes_read", 0)),
-                "map": _stage(self.map_count, self.map_ns, 0),
-            },
-            "cpus": _core.cpus(),
-        }
-        if reset:
-            self.clear()
-            self.base = {name: value for name, value in now.items() if name != "threads"}
-        return found
-
-
-def _stage(count: int, ns: int, size: int) -> dict[str, float]:
-    mean_us = ns / 1e3 / count if count else 0.0
-    return {"count": count, "mean_us": mean_us, "total_s": ns / 1e9, "bytes": size}
+def _on_error(on_error: str) -> str:
+    if on_error not in ("raise", "skip", "replace"):
+        raise ValueError(f"on_error should be 'raise', 'skip' or 'replace', but got {on_error!r}")
+    return on_error
 
 
 def _refuse(later: dict[str, Any]) -> None:

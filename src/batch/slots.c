@@ -230,7 +230,7 @@ static uint32_t count_slots_locked(const mh_pool *pool, size_t bytes, enum slot_
 
 /* --- reserving --- */
 
-static size_t whole_pages(size_t bytes)
+size_t mh_pool_slot_bytes(size_t bytes)
 {
     return (bytes + SLOT_PAGE - 1) / SLOT_PAGE * SLOT_PAGE;
 }
@@ -291,7 +291,7 @@ mh_status mh_pool_reserve(mh_pool *pool, size_t slot_bytes, uint32_t count, mh_e
     if (slot_bytes == 0 || slot_bytes > SIZE_MAX / 4)
         return mh_fail(err, MH_ERR_INVALID, "a batch slot cannot have %zu bytes", slot_bytes);
     pthread_mutex_lock(&pool->sync.lock);
-    mh_status status = reserve_locked(pool, whole_pages(slot_bytes), count, err);
+    mh_status status = reserve_locked(pool, mh_pool_slot_bytes(slot_bytes), count, err);
     pthread_mutex_unlock(&pool->sync.lock);
     return status;
 }
@@ -317,7 +317,7 @@ mh_status mh_pool_grant_extra(mh_pool *pool, mh_slot **out, size_t bytes, mh_err
     if (bytes > SIZE_MAX / 4)
         return mh_fail(err, MH_ERR_INVALID, "a slot cannot have %zu bytes", bytes);
     mh_status status = MH_OK;
-    bytes = whole_pages(bytes ? bytes : 1);
+    bytes = mh_pool_slot_bytes(bytes ? bytes : 1);
     pthread_mutex_lock(&pool->sync.lock);
     mh_slot *slot = find_extra_locked(pool, bytes);
     if (!slot)

@@ -62,6 +62,9 @@ int mh_pool_fd(const mh_pool *pool);
 /* Address space to map when attaching. */
 size_t mh_pool_map_bytes(const mh_pool *pool);
 
+/* What a slot for so many bytes takes of the budget. Pure. */
+size_t mh_pool_slot_bytes(size_t bytes);
+
 /* Makes sure that `count` slots of at least `slot_bytes` exist, FROZEN and RETIRED ones apart.
  * A larger size than before replaces the old slots: free ones now, others when they come back.
  * Slots made before a refusal stay usable; where not even one of a larger size could be made, the

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "format/format.h"
+#include "format/synthetic.h"
 #include "sys/file.h"
 
 #include <assert.h>
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-const mh_format *const mh_formats[] = {&mh_format_npy, NULL};
+const mh_format *const mh_formats[] = {&mh_format_npy, &mh_format_synthetic, NULL};
 
 void mh_dataset_options_init_sized(mh_dataset_options *options, size_t size)
 {
@@ -159,6 +160,10 @@ static mh_status find_format(const mh_format **out, const char *path,
     if (options->format)
         return mh_fail(err, MH_ERR_INVALID, "unknown format '%s': see millhead list",
                        options->format);
+    if (strncmp(path, MH_SYNTHETIC_PREFIX, strlen(MH_SYNTHETIC_PREFIX)) == 0) {
+        *out = &mh_format_synthetic;
+        return MH_OK;
+    }
     mh_object file = {.name = (char *)path};
     MH_TRY(mh_source_file.stat(&file, err));
     int fd = mh_file_open(path);

@@ -17,18 +17,49 @@ typedef struct mh_piece {
     uint64_t offset;
 } mh_piece;
 
+/* Bytes of an object that samples are made of: a chunk, a compressed image. Several samples may
+ * need the same one. */
+typedef struct mh_unit {
+    uint32_t object;
+    uint64_t offset, size;
+    uint64_t decoded_bytes; /* 0: samples are placed from the bytes as they were read */
+} mh_unit;
+
+/* One sample to be placed. */
+typedef struct mh_placing {
+    uint64_t sample;
+    const uint8_t *const *units; /* decoded bytes of each, in the order of units_of */
+    uint8_t *const *into;        /* for each of the dataset's fields */
+} mh_placing;
+
 typedef struct mh_format {
     const char *name;
     const char *what;     /* one line for `millhead list` */
     const char *suffixes; /* ".npy" or several, with spaces between them */
     /* Whether a file that begins with these bytes is of the format. */
     int (*probe)(const uint8_t *head, size_t size);
-    /* Fills objects, fields (in any order) and count of a zeroed dataset; its caller frees what is
-     * there on failure too. Each sample has a piece for each field. */
+    /* Fills objects, fields (in any order) and count of a zeroed dataset, and of what follows them
+     * what applies; its caller frees what is there on failure too. */
     mh_status (*open)(mh_dataset *dataset, const char *const *paths, size_t count, mh_error *err);
+    void (*close)(mh_dataset *dataset); /* frees dataset->own; (optional) */
+
+    /* --- where dataset->by_units is 0: fields lie in the objects as they are --- */
+
     /* Where a field of the sample lies; `tag` is what the format gave with the field. */
     mh_piece (*piece)(const mh_dataset *dataset, uint32_t tag, uint64_t sample);
-    void (*close)(mh_dataset *dataset); /* frees dataset->own; (optional) */
+
+    /* --- where it is 1: samples are made of units --- */
+
+    /* The units of a sample, at most dataset->units_most, none twice. Gives their number. */
+    uint32_t (*units_of)(const mh_dataset *dataset, uint64_t sample, uint64_t *ids);
+    mh_unit (*unit)(const mh_dataset *dataset, uint64_t id);
+    /* A unit's bytes into `out`, which has decoded_bytes; (optional where those are 0). */
+    mh_status (*decode)(const mh_dataset *dataset, uint64_t id, const uint8_t *bytes, uint8_t *out,
+                        mh_error *err);
+    /* Writes all fields of a sample; of a ragged one as many bytes as its shape says. */
+    mh_status (*place)(const mh_dataset *dataset, const mh_placing *placing, mh_error *err);
+    /* The shape of a ragged field of the sample; (optional where no field is ragged). */
+    void (*measure)(const mh_dataset *dataset, uint32_t tag, uint64_t sample, int64_t *shape);
 } mh_format;
 
 /* A source and the process that it belongs to. */
@@ -45,6 +76,11 @@ struct mh_dataset {
     uint32_t *tags;   /* the format's number for each */
     size_t field_count;
     uint64_t count;
+    int by_units;             /* samples are made of units, else of pieces */
+    int units_shared;         /* several samples need the same unit */
+    uint32_t units_most;      /* of one sample */
+    uint64_t unit_count;      /* in all */
+    uint64_t unit_bytes_most; /* of one unit, as read and decoded together */
     uint64_t fingerprint;
     void *own; /* the format's */
     _Atomic uint32_t refs;
@@ -54,6 +90,7 @@ struct mh_dataset {
 /* Ended by NULL. */
 extern const mh_format *const mh_formats[];
 extern const mh_format mh_format_npy;
+extern const mh_format mh_format_synthetic;
 
 /* Adds an object, as it is now; *out_number is its number. For formats while they open. */
 MH_MUST_CHECK mh_status mh_dataset_add_object(mh_dataset *dataset, const char *name,

@@ -15,8 +15,12 @@ int mh_format_list(size_t at, mh_kind *out)
 
 int mh_source_list(size_t at, mh_kind *out)
 {
-    if (at > 0)
+    static const mh_kind kinds[] = {
+        {"file", "", "files of this machine and of what is mounted"},
+        {"synthetic", "", "bytes that are computed"},
+    };
+    if (at >= sizeof kinds / sizeof *kinds)
         return 0;
-    *out = (mh_kind){mh_source_file.name, "", "files of this machine and of what is mounted"};
+    *out = kinds[at];
     return 1;
 }

@@ -32,101 +32,45 @@ void mh_loader_stats_init_sized(mh_loader_stats *stats, size_t size)
     mh_sized_write(stats, size, &none, sizeof none);
 }
 
-/* --- epochs --- */
+/* --- planning and seating --- */
 
-static mh_status share_of(const mh_loader *self, uint64_t epoch, mh_share *out, mh_error *err)
-{
-    const mh_loader_options *o = &self->options;
-    uint64_t start = epoch == self->start_epoch ? self->start : 0;
-    mh_share_mode mode = o->uneven ? MH_SHARE_UNEVEN : o->drop_last ? MH_SHARE_CUT : MH_SHARE_PAD;
-    return mh_share_init(out, self->dataset->count, start, o->world, o->rank, mode, err);
-}
-
-static uint64_t batches_of(const mh_loader *self, uint64_t epoch)
-{
-    mh_share share;
-    mh_error err;
-    const mh_loader_options *o = &self->options;
-    if (share_of(self, epoch, &share, &err) != MH_OK)
-        return 0; /* checked when the loader was opened or sought */
-    uint64_t batches = share.length / o->batch_size;
-    if (!o->drop_last && share.length % o->batch_size)
-        batches++;
-    if (!o->limit_batches)
-        return batches;
-    /* an epoch entered late has the steps before its start behind it */
-    uint64_t start = epoch == self->start_epoch ? self->start : 0;
-    uint64_t done = start / o->batch_size / o->world;
-    uint64_t limit = o->limit_batches > done ? o->limit_batches - done : 0;
-    return limit < batches ? limit : batches;
-}
-
-static mh_status order_of(mh_loader *self, uint64_t epoch, mh_error *err)
-{
-    static const mh_order_kind kinds[MH_SHUFFLE_KINDS] = {
-        [MH_SHUFFLE_NONE] = MH_ORDER_SEQUENTIAL,
-        [MH_SHUFFLE_ALL] = MH_ORDER_KEYED,
-        [MH_SHUFFLE_TORCH] = MH_ORDER_TORCH,
-    };
-    mh_share share;
-    const mh_loader_options *o = &self->options;
-    uint64_t seed = o->shuffle == MH_SHUFFLE_TORCH ? o->seed + epoch : o->seed;
-    MH_TRY(share_of(self, epoch, &share, err));
-    mh_order_free(self->order);
-    self->order = NULL;
-    return mh_order_new(&self->order, kinds[o->shuffle], seed, epoch, &share, err);
-}
-
-/* --- planning --- */
-
-static uint64_t samples_in(const mh_loader *self, uint64_t index)
-{
-    uint64_t left = mh_order_length(self->order) - index * self->options.batch_size;
-    return left < self->options.batch_size ? left : self->options.batch_size;
-}
-
-static void fill_numbers(mh_loader *self, mh_batch *batch, uint64_t index)
-{
-    const mh_loader_options *o = &self->options;
-    uint64_t first = index * o->batch_size;
-    uint64_t start = self->planned_epoch == self->start_epoch ? self->start : 0;
-    for (uint64_t i = 0; i < batch->samples; i++)
-        batch->numbers[i] = mh_order_at(self->order, first + i);
-    batch->position = start + o->rank + first * o->world;
-}
-
-/* Gives the next batch a slot and its numbers, and lets the threads have it. MH_AGAIN: not now. */
+/* The next batch's samples, and the units they need. MH_AGAIN: not now. */
 static mh_status plan_one(mh_loader *self, mh_error *err)
 {
-    uint64_t batches = batches_of(self, self->planned_epoch);
-    if (self->planned_index == batches) {
-        if (batches_of(self, self->planned_epoch + 1) == 0)
-            return MH_AGAIN;
-        self->planned_epoch++;
-        self->planned_index = 0;
-        mh_order_free(self->order);
-        self->order = NULL;
-    }
-    if (!self->order)
-        MH_TRY(order_of(self, self->planned_epoch, err));
+    mh_stream_batch where;
+    mh_batch *batch = NULL;
+    MH_TRY(mh_stream_peek(&self->stream, &where, err));
+    MH_TRY(mh_batch_new(&batch, self->dataset, where.samples, err));
+    mh_stream_take(&self->stream, &where, batch->numbers, batch->positions);
+    batch->epoch = where.epoch;
+    pthread_mutex_lock(&self->sync.lock);
+    mh_under_way *place = &self->sync.ring[self->sync.planned % self->horizon];
+    *place = (mh_under_way){.batch = batch,
+                            .left = batch->samples * self->dataset->field_count,
+                            .failed_sample = UINT64_MAX,
+                            .samples = place->samples};
+    if (self->dataset->by_units)
+        mh_units_plan(self, self->sync.planned);
+    self->sync.planned++;
+    pthread_mutex_unlock(&self->sync.lock);
+    return MH_OK;
+}
+
+/* Memory for the next batch that has none. MH_AGAIN: not now. */
+static mh_status seat_one(mh_loader *self)
+{
+    uint64_t number = self->sync.seated;
+    if (number == self->sync.planned || number - self->sync.due == self->depth)
+        return MH_AGAIN;
     mh_slot *slot = mh_pool_grant(self->pool);
     if (!slot)
         return MH_AGAIN;
-    mh_batch *batch;
-    mh_status status =
-        mh_batch_new(&batch, self->dataset, slot, samples_in(self, self->planned_index), err);
-    if (status != MH_OK) {
-        mh_slot_abandon(slot);
-        return status;
-    }
-    fill_numbers(self, batch, self->planned_index++);
+    mh_batch_seat(self->sync.ring[number % self->horizon].batch, slot);
     pthread_mutex_lock(&self->sync.lock);
-    self->sync.ring[self->sync.planned % self->depth] =
-        (mh_under_way){.batch = batch,
-                       .left = batch->samples * self->dataset->field_count,
-                       .failed_sample = UINT64_MAX};
-    self->sync.planned++;
-    uint64_t under_way = self->sync.planned - self->sync.due;
+    self->sync.seated++;
+    if (self->dataset->by_units)
+        mh_units_seated(self, number);
+    uint64_t under_way = self->sync.seated - self->sync.due;
     if (under_way > self->sync.stats.slots_peak)
         self->sync.stats.slots_peak = under_way;
     pthread_cond_broadcast(&self->sync.work);
@@ -134,12 +78,18 @@ static mh_status plan_one(mh_loader *self, mh_error *err)
     return MH_OK;
 }
 
-/* As many as prefetch= allows; only the consumer changes due and planned. */
+/* The nearest batches first: threads begin with them while the rest is planned. Only the consumer
+ * changes due, seated and planned. */
 static mh_status plan(mh_loader *self, mh_error *err)
 {
     mh_status status = MH_OK;
-    while (status == MH_OK && self->sync.planned - self->sync.due < self->depth)
+    while (status == MH_OK && self->sync.planned - self->sync.due < self->horizon) {
+        while (seat_one(self) == MH_OK)
+            ;
         status = plan_one(self, err);
+    }
+    while (seat_one(self) == MH_OK)
+        ;
     return status == MH_AGAIN ? MH_OK : status;
 }
 
@@ -158,13 +108,13 @@ static mh_status wait_for_due(mh_loader *self, uint64_t timeout_ns, mh_error *er
 {
     struct timespec deadline;
     deadline_after(&deadline, timeout_ns);
-    const mh_under_way *due = &self->sync.ring[self->sync.due % self->depth];
+    const mh_under_way *due = &self->sync.ring[self->sync.due % self->horizon];
     mh_status status = MH_OK;
     pthread_mutex_lock(&self->sync.lock);
     while (due->left && status == MH_OK) {
         if (self->options.threads == 0) {
             pthread_mutex_unlock(&self->sync.lock);
-            bool worked = mh_fill_one(self->rooms);
+            bool worked = mh_work_once(self->rooms);
             pthread_mutex_lock(&self->sync.lock);
             if (worked)
                 continue;
@@ -183,9 +133,9 @@ static void take_due(mh_loader *self, mh_under_way *out, uint64_t waited_ns)
 {
     mh_loader_stats *stats = &self->sync.stats;
     pthread_mutex_lock(&self->sync.lock);
-    *out = self->sync.ring[self->sync.due % self->depth];
-    self->sync.ring[self->sync.due % self->depth] = (mh_under_way){0};
-    self->sync.due++;
+    mh_under_way *place = &self->sync.ring[self->sync.due++ % self->horizon];
+    *out = *place;
+    place->batch = NULL;
     stats->wait_ns += waited_ns;
     if (waited_ns > stats->wait_most_ns)
         stats->wait_most_ns = waited_ns;
@@ -195,6 +145,15 @@ static void take_due(mh_loader *self, mh_under_way *out, uint64_t waited_ns)
     }
     pthread_mutex_unlock(&self->sync.lock);
     self->due_index++;
+}
+
+/* A batch of which nothing is left is not delivered. */
+static bool all_skipped(mh_under_way *taken)
+{
+    if (taken->batch->samples || taken->failed_sample != UINT64_MAX)
+        return false;
+    mh_batch_unref(taken->batch);
+    return true;
 }
 
 static mh_status hand_out(mh_loader *self, mh_under_way *taken, mh_batch **out, mh_error *err)
@@ -230,17 +189,19 @@ mh_status mh_loader_next_within(mh_loader *self, uint64_t timeout_ns, mh_batch *
         err = &own;
     if (self->fork_generation != mh_fork_generation())
         return mh_fail(err, MH_ERR_FORKED, "this loader belongs to the process that opened it");
-    MH_TRY(plan(self, err));
-    if (self->due_index == batches_of(self, self->due_epoch)) {
-        self->due_epoch++;
-        self->due_index = 0;
-        return MH_END;
-    }
-    if (self->sync.planned == self->sync.due)
-        return mh_fail(err, MH_ERR_NOMEM, "all memory for batches is in use");
-    uint64_t began = mh_clock_ns();
-    MH_TRY(wait_for_due(self, timeout_ns, err));
-    take_due(self, &taken, mh_clock_ns() - began);
+    do {
+        MH_TRY(plan(self, err));
+        if (self->due_index == mh_stream_batches(&self->stream, self->due_epoch)) {
+            self->due_epoch++;
+            self->due_index = 0;
+            return MH_END;
+        }
+        if (self->sync.seated == self->sync.due)
+            return mh_fail(err, MH_ERR_NOMEM, "all memory for batches is in use");
+        uint64_t began = mh_clock_ns();
+        MH_TRY(wait_for_due(self, timeout_ns, err));
+        take_due(self, &taken, mh_clock_ns() - began);
+    } while (all_skipped(&taken));
     mh_status status = hand_out(self, &taken, out, err);
     mh_error later; /* of planning: the next call meets it again */
     (void)!plan(self, &later);
@@ -256,53 +217,70 @@ mh_status mh_loader_next(mh_loader *self, mh_batch **out, mh_error *err)
 
 uint64_t mh_loader_batches(const mh_loader *self)
 {
-    return batches_of(self, self->start_epoch + 1);
+    return mh_stream_batches(&self->stream, self->stream.start_epoch + 1);
 }
 
 void mh_loader_position(const mh_loader *self, uint64_t *out_epoch, uint64_t *out_samples)
 {
-    uint64_t start = self->due_epoch == self->start_epoch ? self->start : 0;
+    uint64_t start = self->due_epoch == self->stream.start_epoch ? self->stream.start : 0;
     uint64_t done = start + self->due_index * self->options.batch_size * self->options.world;
     *out_epoch = self->due_epoch;
     *out_samples = done < self->dataset->count ? done : self->dataset->count;
 }
 
-/* What nobody has begun is not read; what is being read is waited for, then all is dropped. */
-static void drop_under_way(mh_loader *self)
+/* What nobody has begun is not read; what is being read is waited for. */
+static void end_pieces_locked(mh_loader *self)
 {
-    pthread_mutex_lock(&self->sync.lock);
     for (uint64_t n = self->sync.due; n < self->sync.planned; n++) {
-        mh_under_way *batch = &self->sync.ring[n % self->depth];
+        mh_under_way *batch = &self->sync.ring[n % self->horizon];
         batch->left -= (batch->batch->samples - batch->next) * self->dataset->field_count;
         batch->next = batch->batch->samples;
     }
     for (uint64_t n = self->sync.due; n < self->sync.planned; n++)
-        while (self->sync.ring[n % self->depth].left)
+        while (self->sync.ring[n % self->horizon].left)
             pthread_cond_wait(&self->sync.ready, &self->sync.lock);
+}
+
+static void drop_under_way(mh_loader *self)
+{
+    pthread_mutex_lock(&self->sync.lock);
+    if (self->dataset->by_units)
+        mh_units_drop(self);
+    else
+        end_pieces_locked(self);
     for (; self->sync.due < self->sync.planned; self->sync.due++) {
-        mh_under_way *batch = &self->sync.ring[self->sync.due % self->depth];
-        mh_batch_unref(batch->batch);
-        *batch = (mh_under_way){0};
+        mh_under_way *place = &self->sync.ring[self->sync.due % self->horizon];
+        mh_batch_unref(place->batch);
+        place->batch = NULL;
     }
+    self->sync.seated = self->sync.due;
     pthread_mutex_unlock(&self->sync.lock);
 }
 
 mh_status mh_loader_seek(mh_loader *self, uint64_t epoch, uint64_t start, mh_error *err)
 {
-    mh_share share;
     if (self->fork_generation != mh_fork_generation())
         return mh_fail(err, MH_ERR_FORKED, "this loader belongs to the process that opened it");
-    if (start > self->dataset->count)
+    if (start > self->dataset->count) /* and what is under way stays */
         return mh_fail(err, MH_ERR_INVALID, "position %llu is beyond the %llu samples",
                        (unsigned long long)start, (unsigned long long)self->dataset->count);
     drop_under_way(self);
-    mh_order_free(self->order);
-    self->order = NULL;
-    self->start_epoch = self->planned_epoch = self->due_epoch = epoch;
-    self->start = start;
-    self->planned_index = self->due_index = 0;
-    MH_TRY(share_of(self, epoch, &share, err));
+    self->due_epoch = epoch;
+    self->due_index = 0;
+    MH_TRY(mh_stream_seek(&self->stream, epoch, start, err));
     return plan(self, err);
+}
+
+static void add_unit_counts(const mh_loader *self, mh_loader_stats *stats)
+{
+    mh_residency_counts counts;
+    if (!self->sync.residency)
+        return;
+    mh_residency_counts_read(self->sync.residency, &counts);
+    stats->units_fetched = counts.fetched;
+    stats->units_decoded = counts.decoded;
+    stats->units_refetched = counts.refetched;
+    stats->units_bytes_peak = counts.bytes_peak;
 }
 
 void mh_loader_stats_read(const mh_loader *loader, mh_loader_stats *out)
@@ -313,6 +291,7 @@ void mh_loader_stats_read(const mh_loader *loader, mh_loader_stats *out)
         return;
     pthread_mutex_lock(&self->sync.lock);
     mh_loader_stats stats = self->sync.stats;
+    add_unit_counts(self, &stats);
     pthread_mutex_unlock(&self->sync.lock);
     stats.struct_size = size;
     stats.threads = self->options.threads;

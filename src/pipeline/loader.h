@@ -1,39 +1,71 @@
 /* loader.h - a loader's insides: batches under way, and who works on them
  * SPDX-License-Identifier: Apache-2.0
  *
- *     next()  plans: gives the coming batch a slot and its sample numbers        loader.c
- *     threads take runs of samples of the oldest batch and read them into place  fill.c
- *     next()  waits for the batch that is due and hands it out                   loader.c
+ *     next()   plans the coming batches: sample numbers, and the units they need   loader.c
+ *     next()   seats the nearest ones: gives them memory                           loader.c
+ *     threads  read samples that lie in files as they are straight into place      pieces.c
+ *     threads  fetch and decode units, and place samples from them                 units.c
+ *     next()   waits for the batch that is due and hands it out                    loader.c
  *
- * What the page cache has is read at once by the thread that took the run; the rest is handed to
- * the source, whose threads read it straight into the same place.
+ * Batches are numbered from the loader's opening on:
+ *
+ *     due <= seated <= planned        [due, seated) have memory, [seated, planned) numbers only
+ *
+ * Seated are at most `depth` batches (prefetch); planned as many as it takes to keep reads in
+ * flight and to know which units will be used again.
  */
 #ifndef MH_PIPELINE_LOADER_H
 #define MH_PIPELINE_LOADER_H
 
-#include "format/format.h"
-#include "order/order.h"
 #include "pipeline/batch.h"
+#include "pipeline/stream.h"
 #include "sys/thread.h"
 
 #include <pthread.h>
-#include <stdbool.h>
 
 /* A batch under way. */
 typedef struct mh_under_way {
     mh_batch *batch;
-    uint64_t next;          /* first sample that nobody has taken */
-    uint64_t left;          /* pieces that are not there yet; 0: ready */
+    uint64_t next;          /* pieces: first sample that nobody has taken; units: first not over */
+    uint64_t left;          /* pieces, or samples and one for finishing, to come; 0: ready */
     uint64_t failed_sample; /* the lowest one that failed, and why; UINT64_MAX: none */
     mh_error error;
+    mh_sample *samples; /* units: room for batch_size; stays with the place in the ring */
+    mh_sample *ready_first, *ready_last; /* to be placed */
 } mh_under_way;
 
-/* What one thread needs while it reads a run. */
-typedef struct mh_fill_room {
+/* Samples of a batch that one thread took to read their pieces. */
+typedef struct mh_piece_run {
+    uint64_t number; /* of the batch */
+    mh_under_way *batch;
+    uint64_t first, count;
+} mh_piece_run;
+
+typedef enum mh_unit_work {
+    MH_WORK_FETCH,
+    MH_WORK_DECODE,
+    MH_WORK_PLACE,
+    MH_WORK_FINISH
+} mh_unit_work;
+
+/* What one thread does with units. */
+typedef struct mh_unit_task {
+    mh_unit_work work;
+    mh_resident *unit;   /* to fetch or decode */
+    mh_under_way *batch; /* to place samples of, or to finish */
+    mh_sample *samples;  /* linked by next */
+} mh_unit_task;
+
+/* What one thread has in hand. */
+typedef struct mh_work_room {
     mh_loader *loader;
-    mh_read *missed; /* room for run x fields */
     mh_thread thread;
-} mh_fill_room;
+    mh_piece_run run;
+    mh_read *missed; /* room for run x fields */
+    mh_unit_task task;
+    const uint8_t **units; /* room for units_most */
+    uint8_t **into;        /* room for each field */
+} mh_work_room;
 
 struct mh_loader {
     /* set at open, then read-only */
@@ -41,34 +73,68 @@ struct mh_loader {
     mh_loader_options options;
     mh_source *source;
     mh_pool *pool;
-    uint64_t run;   /* samples a thread takes at a time */
-    uint32_t depth; /* batches under way at most: prefetch, or more to keep reads in flight */
+    uint64_t run;     /* samples a thread takes at a time */
+    uint32_t depth;   /* batches seated at most */
+    uint32_t horizon; /* batches planned at most: the ring's size */
     uint32_t fork_generation;
-    mh_fill_room *rooms; /* one for each thread; without threads one for next() */
+    mh_sample *samples; /* of all places in the ring, and their uses */
+    mh_use *uses;
+    mh_work_room *rooms; /* one for each thread; without threads one for next() */
     uint32_t room_count;
     /* under the lock */
     struct {
         pthread_mutex_t lock;
-        pthread_cond_t work;  /* a run can be taken, or stop */
-        pthread_cond_t ready; /* a batch is ready */
-        mh_under_way *ring;   /* batch number n at n % depth; [due, planned) are under way */
-        uint64_t due, planned;
+        pthread_cond_t work;  /* there is something to do, or stop */
+        pthread_cond_t ready; /* a batch is ready; nothing is in work any more */
+        mh_under_way *ring;   /* batch number n at n % horizon */
+        uint64_t due, seated, planned;
+        uint32_t idle; /* threads that wait for work */
         bool stop;
+        /* of units */
+        mh_residency *residency;
+        mh_resident *decode_first, *decode_last;
+        uint32_t fetching; /* units */
+        uint32_t working;  /* tasks in hand */
+        bool dropping;     /* nothing new is begun */
+        bool cold;         /* the last unit was not at hand: reads come before all else */
         mh_loader_stats stats;
     } sync;
     /* the consumer's thread */
-    mh_order *order; /* of planned_epoch */
-    uint64_t planned_epoch, planned_index;
+    mh_stream stream;
     uint64_t due_epoch, due_index;
-    uint64_t start_epoch, start; /* the epoch that does not begin at its head, and where it does */
 };
 
-/* --- fill.c --- */
+/* --- work.c: what threads, and next() without any, do --- */
 
-/* What a thread does until the loader stops. */
-void *mh_fill_thread(void *room);
+void *mh_work_thread(void *room);
 
-/* Takes one run of the oldest batch that has one, and reads it. False: there is none. */
-bool mh_fill_one(mh_fill_room *room);
+/* Does something; false: there is nothing to do now. Unlocked. */
+bool mh_work_once(mh_work_room *room);
+
+/* The lowest sample that failed is the one that is told of. Locked. */
+void mh_work_failed(mh_under_way *batch, uint64_t sample, const mh_error *err);
+
+/* Some of a batch is there: it may be ready. Locked. */
+void mh_work_over(mh_loader *loader, mh_under_way *batch, uint64_t count);
+
+/* --- pieces.c --- */
+
+/* Takes a run of the oldest batch that has one. Locked. False: there is none. */
+bool mh_pieces_take(mh_work_room *room);
+void mh_pieces_do(mh_work_room *room); /* unlocked */
+
+/* --- units.c --- */
+
+bool mh_units_take(mh_work_room *room); /* locked */
+void mh_units_do(mh_work_room *room);   /* unlocked */
+
+/* Batch number `number` is in the ring: plans its samples. Locked. */
+void mh_units_plan(mh_loader *loader, uint64_t number);
+/* It has memory: what is ready can be placed. Locked. */
+void mh_units_seated(mh_loader *loader, uint64_t number);
+/* Lets what is in work come to its end and forgets the plan. Locked. */
+void mh_units_drop(mh_loader *loader);
+/* A sample's units are all there. */
+void mh_units_ready(void *loader, mh_sample *sample);
 
 #endif

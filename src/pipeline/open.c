@@ -19,6 +19,7 @@
 #define BATCH_MOST (UINT64_C(1) << 32)
 #define RUN_BYTES (UINT64_C(64) << 10) /* some 50 us of reading what is cached */
 #define RUN_MOST UINT64_C(128)
+#define PLAN_MOST (UINT64_C(1) << 18) /* uses of units that are planned at a time */
 #define HELD_SLOTS 2u /* `for batch in loader` holds one while it asks for the next */
 
 /* --- options --- */
@@ -33,6 +34,8 @@ static mh_status check_options(const mh_loader_options *o, mh_error *err)
                        (unsigned long long)o->rank, (unsigned long long)o->world);
     if ((unsigned)o->shuffle >= MH_SHUFFLE_KINDS)
         return mh_fail(err, MH_ERR_INVALID, "unknown shuffle %d", (int)o->shuffle);
+    if ((unsigned)o->on_error >= MH_ON_ERROR_KINDS)
+        return mh_fail(err, MH_ERR_INVALID, "unknown on_error %d", (int)o->on_error);
     if (o->threads < -1 || o->threads > THREADS_MOST)
         return mh_fail(err, MH_ERR_INVALID, "threads must be from 0 to %d, not %d", THREADS_MOST,
                        o->threads);
@@ -60,7 +63,7 @@ static mh_status take_options(mh_loader *self, const mh_loader_options *given, m
     mh_loader_options *o = &self->options;
     mh_loader_options_init(o);
     if (given)
-        MH_TRY(MH_SIZED_TAKE(o, given, mh_loader_options, simulate, err));
+        MH_TRY(MH_SIZED_TAKE(o, given, mh_loader_options, on_error, err));
     MH_TRY(check_options(o, err));
     if (o->start > self->dataset->count)
         return mh_fail(err, MH_ERR_INVALID, "position %llu is beyond the %llu samples",
@@ -83,56 +86,156 @@ static uint64_t default_memory(void)
     return room.available_bytes / 4;
 }
 
-/* Slots for what is under way and what the consumer holds, as many as the memory allows. */
-static mh_status reserve(mh_loader *self, mh_error *err)
+/* Of the memory for a dataset of units, slots have at most half. */
+static mh_status divide(const mh_loader *self, uint64_t batch_bytes, uint64_t *slots,
+                        uint64_t *units, mh_error *err)
 {
-    uint64_t bytes;
     uint64_t budget = self->options.memory_bytes ? self->options.memory_bytes : default_memory();
+    uint64_t least = self->dataset->by_units ? mh_residency_least(self->dataset) : 0;
+    uint64_t needed;
+    if (__builtin_add_overflow(least, batch_bytes, &needed) || needed > budget)
+        return mh_fail(err, MH_ERR_NOMEM, "%s takes %.1f MB and memory allows %.1f MB",
+                       least ? "a batch with the units of a sample" : "a batch",
+                       (double)batch_bytes / 1e6 + (double)least / 1e6, (double)budget / 1e6);
+    uint64_t wanted = (self->depth + (uint64_t)HELD_SLOTS) * batch_bytes;
+    *slots = budget;
+    if (!self->dataset->by_units)
+        return MH_OK;
+    *slots = wanted < budget / 2 ? wanted : budget / 2;
+    if (*slots < batch_bytes)
+        *slots = batch_bytes;
+    if (budget - *slots < least)
+        *slots = budget - least;
+    *units = budget - *slots;
+    return MH_OK;
+}
+
+/* Slots for what is under way and what the consumer holds, as many as the memory allows; the rest
+ * is for units. */
+static mh_status reserve(mh_loader *self, uint64_t *units, mh_error *err)
+{
+    uint64_t bytes, slots = 0;
     MH_TRY(mh_batch_bytes(&bytes, self->dataset, self->options.batch_size, err));
-    if (bytes > budget)
-        return mh_fail(err, MH_ERR_NOMEM, "a batch takes %.1f MB and memory allows %.1f MB",
-                       (double)bytes / 1e6, (double)budget / 1e6);
-    MH_TRY(mh_pool_open_private(&self->pool, budget, err));
+    bytes = mh_pool_slot_bytes(bytes);
+    MH_TRY(divide(self, bytes, &slots, units, err));
+    MH_TRY(mh_pool_open_private(&self->pool, slots, err));
     mh_status status = mh_pool_reserve(self->pool, bytes, self->depth + HELD_SLOTS, err);
     return mh_pool_unheld(self->pool) > 0 ? MH_OK : status;
 }
 
-/* Where every read waits for a link, batches enough for twice the reads in flight: a slot is where
- * their bytes belong anyway. */
+/* Where every read of a piece waits for a link, batches enough for twice the reads in flight: a
+ * slot is where their bytes belong anyway. Units are read without a slot. */
 static uint32_t depth_of(const mh_loader *self)
 {
     const mh_loader_options *o = &self->options;
     uint64_t reads = o->batch_size * self->dataset->field_count;
     uint64_t depth =
         o->simulate && reads ? (2 * (uint64_t)o->in_flight + reads - 1) / reads + 1 : 0;
+    if (self->dataset->by_units)
+        depth = 0;
     if (depth > PREFETCH_MOST)
         depth = PREFETCH_MOST;
     return depth > o->prefetch ? (uint32_t)depth : o->prefetch;
 }
 
+/* Far enough to have twice the reads in flight in sight, and four times the units that memory
+ * holds, so that the farthest next use is known; as many batches as the plan's own memory allows.
+ */
+static uint32_t horizon_of(const mh_loader *self, uint64_t unit_bytes)
+{
+    const mh_dataset *data = self->dataset;
+    const mh_loader_options *o = &self->options;
+    uint64_t units = unit_bytes / (data->unit_bytes_most ? data->unit_bytes_most : 1);
+    units = units < PLAN_MOST ? units * 4 : PLAN_MOST;
+    if (units < 2 * (uint64_t)o->in_flight)
+        units = 2 * (uint64_t)o->in_flight;
+    uint64_t served = data->unit_count ? data->count / data->unit_count : 1;
+    uint64_t samples = units * (served ? served : 1);
+    uint64_t uses = o->batch_size * data->units_most;
+    uint64_t batches = samples / o->batch_size + 2;
+    if (batches > PLAN_MOST / (uses ? uses : 1))
+        batches = PLAN_MOST / (uses ? uses : 1);
+    uint64_t epoch = data->count / o->world / o->batch_size;
+    if (batches > epoch + self->depth)
+        batches = epoch + self->depth;
+    if (batches > PREFETCH_MOST)
+        batches = PREFETCH_MOST;
+    return batches > self->depth + 1 ? (uint32_t)batches : self->depth + 1;
+}
+
+/* --- the plan and the threads' rooms --- */
+
+/* Samples that a thread takes at a time. One that is made of its own unit is worth a task. */
 static uint64_t run_length(const mh_dataset *dataset)
 {
     uint64_t bytes = 0;
+    if (dataset->by_units && !dataset->units_shared)
+        return 1;
     for (size_t i = 0; i < dataset->field_count; i++)
         bytes += dataset->fields[i].bytes;
     uint64_t run = RUN_BYTES / (bytes ? bytes : 1);
     return run < 1 ? 1 : run > RUN_MOST ? RUN_MOST : run;
 }
 
-static mh_status make_room(mh_loader *self, mh_error *err)
+static mh_status make_ring(mh_loader *self, mh_error *err)
 {
-    self->run = run_length(self->dataset);
-    self->depth = depth_of(self);
+    const uint64_t batch = self->options.batch_size, units = self->dataset->units_most;
+    self->sync.ring = mh_calloc(self->horizon, sizeof *self->sync.ring);
+    bool made = self->sync.ring != NULL;
+    if (made && self->dataset->by_units) {
+        self->samples = mh_calloc(self->horizon * batch, sizeof *self->samples);
+        self->uses = mh_calloc(self->horizon * batch * units, sizeof *self->uses);
+        made = self->samples && self->uses;
+    }
+    for (uint64_t i = 0; made && self->samples && i < self->horizon * batch; i++)
+        self->samples[i].uses = self->uses + i * units;
+    for (uint32_t n = 0; made && self->samples && n < self->horizon; n++)
+        self->sync.ring[n].samples = self->samples + n * batch;
+    return made ? MH_OK : mh_fail(err, MH_ERR_NOMEM, "no memory for a loader's plan");
+}
+
+static mh_status make_rooms(mh_loader *self, mh_error *err)
+{
+    const mh_dataset *data = self->dataset;
+    self->run = run_length(data);
     self->room_count = self->options.threads ? (uint32_t)self->options.threads : 1;
     self->rooms = mh_calloc(self->room_count, sizeof *self->rooms);
-    self->sync.ring = mh_calloc(self->depth, sizeof *self->sync.ring);
-    bool made = self->rooms && self->sync.ring;
+    bool made = self->rooms != NULL;
     for (uint32_t i = 0; made && i < self->room_count; i++) {
-        self->rooms[i].loader = self;
-        self->rooms[i].missed = mh_calloc(self->run * self->dataset->field_count, sizeof(mh_read));
-        made = self->rooms[i].missed != NULL;
+        mh_work_room *room = &self->rooms[i];
+        room->loader = self;
+        room->missed = mh_calloc(self->run * data->field_count, sizeof *room->missed);
+        room->units = mh_calloc(data->units_most + 1u, sizeof *room->units);
+        room->into = mh_calloc(data->field_count, sizeof *room->into);
+        made = room->missed && room->units && room->into;
     }
     return made ? MH_OK : mh_fail(err, MH_ERR_NOMEM, "no memory for a loader");
+}
+
+static void free_rooms(mh_loader *self)
+{
+    for (uint32_t i = 0; self->rooms && i < self->room_count; i++) {
+        mh_free(self->rooms[i].missed);
+        mh_free((void *)self->rooms[i].units);
+        mh_free((void *)self->rooms[i].into);
+    }
+    mh_free(self->rooms);
+}
+
+static mh_status make_plan(mh_loader *self, mh_error *err)
+{
+    uint64_t unit_bytes = 0;
+    self->depth = depth_of(self);
+    MH_TRY(reserve(self, &unit_bytes, err));
+    self->horizon = self->dataset->by_units ? horizon_of(self, unit_bytes) : self->depth;
+    MH_TRY(make_ring(self, err));
+    MH_TRY(make_rooms(self, err));
+    self->stream.options = &self->options;
+    self->stream.count = self->dataset->count;
+    if (!self->dataset->by_units)
+        return MH_OK;
+    return mh_residency_open(&self->sync.residency, self->dataset, unit_bytes, mh_units_ready, self,
+                             err);
 }
 
 /* --- opening and closing --- */
@@ -151,7 +254,7 @@ static void init_sync(mh_loader *self)
 static mh_status start_threads(mh_loader *self, mh_error *err)
 {
     for (int i = 0; i < self->options.threads; i++)
-        MH_TRY(mh_thread_start(&self->rooms[i].thread, "millhead-fill", mh_fill_thread,
+        MH_TRY(mh_thread_start(&self->rooms[i].thread, "millhead-work", mh_work_thread,
                                &self->rooms[i], err));
     return MH_OK;
 }
@@ -173,8 +276,7 @@ static mh_status open_source(mh_loader *self, mh_error *err)
 static mh_status open_parts(mh_loader *self, const mh_loader_options *given, mh_error *err)
 {
     MH_TRY(take_options(self, given, err));
-    MH_TRY(make_room(self, err));
-    MH_TRY(reserve(self, err));
+    MH_TRY(make_plan(self, err));
     MH_TRY(open_source(self, err));
     MH_TRY(start_threads(self, err));
     return mh_loader_seek(self, self->options.epoch, self->options.start, err);
@@ -216,12 +318,13 @@ void mh_loader_close(mh_loader *self)
         return;
     stop_threads(self);
     for (uint64_t n = self->sync.due; n < self->sync.planned; n++)
-        mh_batch_unref(self->sync.ring[n % self->depth].batch);
-    for (uint32_t i = 0; self->rooms && i < self->room_count; i++)
-        mh_free(self->rooms[i].missed);
-    mh_free(self->rooms);
+        mh_batch_unref(self->sync.ring[n % self->horizon].batch);
+    mh_residency_close(self->sync.residency);
+    free_rooms(self);
     mh_free(self->sync.ring);
-    mh_order_free(self->order);
+    mh_free(self->samples);
+    mh_free(self->uses);
+    mh_stream_close(&self->stream);
     mh_pool_unref(self->pool);
     mh_dataset_unref(self->dataset);
     pthread_cond_destroy(&self->sync.ready);

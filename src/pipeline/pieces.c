@@ -1,4 +1,4 @@
-/* fill.c - reading samples into their places
+/* pieces.c - samples that lie in files as they are, read straight into their places
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "base/error.h"
@@ -6,13 +6,6 @@
 #include "sys/clock.h"
 
 #include <string.h>
-
-/* Samples of a batch that one thread took. */
-typedef struct run {
-    uint64_t number; /* of the batch */
-    mh_under_way *batch;
-    uint64_t first, count;
-} run;
 
 /* What became of a run. */
 typedef struct outcome {
@@ -23,29 +16,14 @@ typedef struct outcome {
     mh_error error;
 } outcome;
 
-/* --- telling the loader --- */
-
-static void pieces_over_locked(mh_loader *self, mh_under_way *batch, uint64_t pieces)
-{
-    batch->left -= pieces;
-    if (batch->left == 0)
-        pthread_cond_broadcast(&self->sync.ready);
-}
-
-static void failed_locked(mh_under_way *batch, uint64_t sample, const mh_error *err)
-{
-    if (sample < batch->failed_sample) {
-        batch->failed_sample = sample;
-        batch->error = *err;
-    }
-}
+/* --- reads that were handed to the source --- */
 
 /* A read's tag: the batch's place in the ring and the sample's in the batch. */
 #define SAMPLE_BITS 40
 
-static void *tag_of(const mh_loader *self, const run *r, uint64_t sample)
+static void *tag_of(const mh_loader *self, const mh_piece_run *r, uint64_t sample)
 {
-    return (void *)(uintptr_t)((r->number % self->depth) << SAMPLE_BITS | sample);
+    return (void *)(uintptr_t)((r->number % self->horizon) << SAMPLE_BITS | sample);
 }
 
 static void read_done(void *context, void *tag, const mh_error *err)
@@ -56,8 +34,8 @@ static void read_done(void *context, void *tag, const mh_error *err)
     pthread_mutex_lock(&self->sync.lock);
     mh_under_way *batch = &self->sync.ring[word >> SAMPLE_BITS];
     if (err)
-        failed_locked(batch, sample, err);
-    pieces_over_locked(self, batch, 1);
+        mh_work_failed(batch, sample, err);
+    mh_work_over(self, batch, 1);
     pthread_mutex_unlock(&self->sync.lock);
 }
 
@@ -71,12 +49,12 @@ static void note_failure(outcome *out, uint64_t sample, const mh_error *err)
     }
 }
 
-static void fill_field(mh_fill_room *room, const run *r, size_t field, outcome *out)
+static void read_field(mh_work_room *room, const mh_piece_run *r, size_t field, outcome *out)
 {
     mh_loader *self = room->loader;
     const mh_batch *batch = r->batch->batch;
     const uint64_t bytes = self->dataset->fields[field].bytes;
-    uint8_t *place = (uint8_t *)batch->arrays[field].data + r->first * bytes;
+    uint8_t *place = mh_batch_place(batch, field, r->first);
     for (uint64_t i = r->first; i < r->first + r->count; i++, place += bytes) {
         mh_error err;
         const mh_piece piece = mh_dataset_piece(self->dataset, field, batch->numbers[i]);
@@ -98,7 +76,7 @@ static void fill_field(mh_fill_room *room, const run *r, size_t field, outcome *
     }
 }
 
-static void submit_missed(mh_fill_room *room, const run *r, outcome *out)
+static void submit_missed(mh_work_room *room, const mh_piece_run *r, outcome *out)
 {
     mh_error err;
     mh_loader *self = room->loader;
@@ -109,13 +87,14 @@ static void submit_missed(mh_fill_room *room, const run *r, outcome *out)
     out->over += out->missed;
 }
 
-static void fill_run(mh_fill_room *room, const run *r)
+void mh_pieces_do(mh_work_room *room)
 {
     mh_loader *self = room->loader;
+    const mh_piece_run *r = &room->run;
     outcome out = {.failed_sample = UINT64_MAX};
     uint64_t began = mh_clock_ns();
     for (size_t field = 0; field < self->dataset->field_count; field++)
-        fill_field(room, r, field, &out);
+        read_field(room, r, field, &out);
     uint64_t read_ns = mh_clock_ns() - began;
     uint64_t missed = out.missed, missed_bytes = 0;
     for (uint64_t i = 0; i < missed; i++)
@@ -127,57 +106,27 @@ static void fill_run(mh_fill_room *room, const run *r)
     self->sync.stats.reads_waited += missed;
     self->sync.stats.read_ns += read_ns;
     if (out.failed_sample != UINT64_MAX)
-        failed_locked(r->batch, out.failed_sample, &out.error);
-    pieces_over_locked(self, r->batch, out.over);
+        mh_work_failed(r->batch, out.failed_sample, &out.error);
+    mh_work_over(self, r->batch, out.over);
     pthread_mutex_unlock(&self->sync.lock);
 }
 
 /* --- taking runs --- */
 
-static bool take_run_locked(mh_loader *self, run *out)
+bool mh_pieces_take(mh_work_room *room)
 {
-    for (uint64_t number = self->sync.due; number < self->sync.planned; number++) {
-        mh_under_way *batch = &self->sync.ring[number % self->depth];
+    mh_loader *self = room->loader;
+    for (uint64_t number = self->sync.due; number < self->sync.seated; number++) {
+        mh_under_way *batch = &self->sync.ring[number % self->horizon];
         uint64_t untaken = batch->batch->samples - batch->next;
         if (!untaken)
             continue;
-        *out = (run){.number = number,
-                     .batch = batch,
-                     .first = batch->next,
-                     .count = untaken < self->run ? untaken : self->run};
-        batch->next += out->count;
+        room->run = (mh_piece_run){.number = number,
+                                   .batch = batch,
+                                   .first = batch->next,
+                                   .count = untaken < self->run ? untaken : self->run};
+        batch->next += room->run.count;
         return true;
     }
     return false;
-}
-
-bool mh_fill_one(mh_fill_room *room)
-{
-    run r;
-    mh_loader *self = room->loader;
-    pthread_mutex_lock(&self->sync.lock);
-    bool taken = take_run_locked(self, &r);
-    pthread_mutex_unlock(&self->sync.lock);
-    if (taken)
-        fill_run(room, &r);
-    return taken;
-}
-
-void *mh_fill_thread(void *argument)
-{
-    mh_fill_room *room = argument;
-    mh_loader *self = room->loader;
-    pthread_mutex_lock(&self->sync.lock);
-    while (!self->sync.stop) {
-        run r;
-        if (!take_run_locked(self, &r)) {
-            pthread_cond_wait(&self->sync.work, &self->sync.lock);
-            continue;
-        }
-        pthread_mutex_unlock(&self->sync.lock);
-        fill_run(room, &r);
-        pthread_mutex_lock(&self->sync.lock);
-    }
-    pthread_mutex_unlock(&self->sync.lock);
-    return NULL;
 }

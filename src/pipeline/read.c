@@ -1,6 +1,7 @@
 /* read.c - samples of a dataset by number, without a loader
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "base/alloc.h"
 #include "base/error.h"
 #include "format/format.h"
 #include "pipeline/batch.h"
@@ -17,21 +18,119 @@ static mh_status check_numbers(const mh_dataset *dataset, const uint64_t *number
     return MH_OK;
 }
 
-static mh_status read_field(mh_source *source, const mh_batch *batch, size_t field, mh_error *err)
+/* --- pieces --- */
+
+static mh_status read_pieces(mh_source *source, const mh_batch *batch, uint64_t i, mh_error *err)
 {
-    const uint64_t bytes = batch->dataset->fields[field].bytes;
-    uint8_t *place = batch->arrays[field].data;
-    for (uint64_t i = 0; bytes && i < batch->samples; i++, place += bytes) {
+    for (size_t field = 0; field < batch->array_count; field++) {
         const mh_piece piece = mh_dataset_piece(batch->dataset, field, batch->numbers[i]);
-        const mh_read read = {
-            .object = piece.object, .offset = piece.offset, .size = bytes, .into = place};
-        mh_status status = mh_source_read(source, &read, err);
-        if (status != MH_OK) {
-            mh_error_prefix(err, "sample %llu", (unsigned long long)batch->numbers[i]);
-            return status;
-        }
+        const mh_read read = {.object = piece.object,
+                              .offset = piece.offset,
+                              .size = batch->dataset->fields[field].bytes,
+                              .into = mh_batch_place(batch, field, i)};
+        if (read.size)
+            MH_TRY(mh_source_read(source, &read, err));
     }
     return MH_OK;
+}
+
+/* --- units --- */
+
+/* The units of one sample; those that the next one needs too, at the same place, stay. */
+typedef struct unit_room {
+    uint32_t count;
+    uint64_t *ids, *kept; /* of this sample; of `blocks` */
+    uint8_t **blocks;     /* NULL: none */
+    uint8_t **into;
+} unit_room;
+
+static mh_status room_make(unit_room *room, const mh_dataset *dataset, mh_error *err)
+{
+    *room = (unit_room){.count = dataset->units_most,
+                        .ids = mh_calloc(dataset->units_most, sizeof(uint64_t)),
+                        .kept = mh_calloc(dataset->units_most, sizeof(uint64_t)),
+                        .blocks = mh_calloc(dataset->units_most, sizeof(uint8_t *)),
+                        .into = mh_calloc(dataset->field_count, sizeof(uint8_t *))};
+    if (room->ids && room->kept && room->blocks && room->into)
+        return MH_OK;
+    return mh_fail(err, MH_ERR_NOMEM, "no memory for %u units", dataset->units_most);
+}
+
+static void room_free(unit_room *room)
+{
+    for (uint32_t u = 0; room->blocks && u < room->count; u++)
+        mh_free(room->blocks[u]);
+    mh_free(room->ids);
+    mh_free(room->kept);
+    mh_free((void *)room->blocks);
+    mh_free((void *)room->into);
+}
+
+static mh_status read_unit(mh_source *source, const mh_dataset *dataset, uint64_t id, uint8_t **out,
+                           mh_error *err)
+{
+    const mh_unit unit = dataset->format->unit(dataset, id);
+    uint8_t *block = mh_calloc(1, unit.size + unit.decoded_bytes + 1);
+    if (!block)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for %llu bytes",
+                       (unsigned long long)(unit.size + unit.decoded_bytes));
+    /* decoded bytes first, so that what is used is at the front either way */
+    const mh_read read = {.object = unit.object,
+                          .offset = unit.offset,
+                          .size = unit.size,
+                          .into = block + unit.decoded_bytes};
+    mh_status status = unit.size ? mh_source_read(source, &read, err) : MH_OK;
+    if (status == MH_OK && unit.decoded_bytes)
+        status = dataset->format->decode(dataset, id, read.into, block, err);
+    if (status != MH_OK) {
+        mh_free(block);
+        return status;
+    }
+    *out = block;
+    return MH_OK;
+}
+
+static mh_status read_units(mh_source *source, const mh_batch *batch, uint64_t i, unit_room *room,
+                            mh_error *err)
+{
+    const mh_dataset *dataset = batch->dataset;
+    uint32_t count = dataset->format->units_of(dataset, batch->numbers[i], room->ids);
+    for (uint32_t u = 0; u < count; u++) {
+        if (room->blocks[u] && room->kept[u] == room->ids[u])
+            continue;
+        mh_free(room->blocks[u]);
+        room->blocks[u] = NULL;
+        MH_TRY(read_unit(source, dataset, room->ids[u], &room->blocks[u], err));
+        room->kept[u] = room->ids[u];
+    }
+    for (size_t field = 0; field < batch->array_count; field++)
+        room->into[field] = mh_batch_place(batch, field, i);
+    const mh_placing placing = {.sample = batch->numbers[i],
+                                .units = (const uint8_t *const *)room->blocks,
+                                .into = room->into};
+    return dataset->format->place(dataset, &placing, err);
+}
+
+/* --- either --- */
+
+static mh_status read_all(mh_source *source, mh_batch *batch, mh_error *err)
+{
+    unit_room room = {0};
+    mh_status status = MH_OK;
+    bool by_units = batch->dataset->by_units;
+    MH_TRY(mh_batch_seat_own(batch, err));
+    if (by_units)
+        status = room_make(&room, batch->dataset, err);
+    for (uint64_t i = 0; i < batch->samples && status == MH_OK; i++) {
+        status = by_units ? read_units(source, batch, i, &room, err)
+                          : read_pieces(source, batch, i, err);
+        if (status != MH_OK)
+            mh_error_prefix(err, "sample %llu", (unsigned long long)batch->numbers[i]);
+    }
+    room_free(&room);
+    if (status == MH_OK && by_units)
+        mh_batch_finish(batch, NULL);
+    return status;
 }
 
 mh_status mh_dataset_read(mh_dataset *dataset, const uint64_t *numbers, size_t count,
@@ -44,12 +143,10 @@ mh_status mh_dataset_read(mh_dataset *dataset, const uint64_t *numbers, size_t c
         err = &own;
     MH_TRY(check_numbers(dataset, numbers, count, err));
     MH_TRY(mh_dataset_source(dataset, &source, err));
-    MH_TRY(mh_batch_new_own(&batch, dataset, count, err));
+    MH_TRY(mh_batch_new(&batch, dataset, count, err));
     if (count)
         memcpy(batch->numbers, numbers, count * sizeof *numbers);
-    mh_status status = MH_OK;
-    for (size_t field = 0; field < batch->array_count && status == MH_OK; field++)
-        status = read_field(source, batch, field, err);
+    mh_status status = read_all(source, batch, err);
     if (status != MH_OK) {
         mh_batch_unref(batch);
         return status;

@@ -35,7 +35,7 @@ def test_samples_and_batches_are_numpys(paths: list[str], output: str) -> None:
     x = np.load(paths[0])
     data = millhead.open(paths, output=output)
     assert len(data) == COUNT
-    assert data.fields == {"label": ("int64", ()), "x": ("float32", (3,))}
+    assert data.fields == {"label": ("int64", (), False), "x": ("float32", (3,), False)}
     for index in (0, 17, -1, np.int64(4), torch.tensor(5)):
         sample = data[index]
         assert list(sample) == ["label", "x"]

@@ -1,0 +1,76 @@
+/* buffers.c - free lists by size, four sizes for each doubling
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "pipeline/buffers.h"
+
+#include "base/alloc.h"
+
+#define LEAST 64u /* bytes: room for a link, and a cache line */
+
+typedef struct mh_free_block {
+    struct mh_free_block *next;
+} free_block;
+
+/* The size class: bytes are rounded up to (4 + c % 4) << (c / 4), times LEAST / 4. */
+static unsigned class_of(uint64_t bytes)
+{
+    uint64_t quarters = (bytes + LEAST / 4 - 1) / (LEAST / 4);
+    if (quarters <= 4)
+        return 0;
+    unsigned shift = 61u - (unsigned)__builtin_clzll(quarters); /* quarters >> shift is 4 to 7 */
+    uint64_t up = (quarters + (UINT64_C(1) << shift) - 1) >> shift;
+    return 4 * shift + (unsigned)(up - 4);
+}
+
+static uint64_t class_bytes(unsigned class)
+{
+    return (UINT64_C(4) + class % 4) << (class / 4) << 4;
+}
+
+uint64_t mh_buffer_bytes(uint64_t bytes)
+{
+    const uint64_t most = UINT64_C(1) << 60; /* beyond any memory */
+    return bytes == 0 ? 0 : bytes > most ? most : class_bytes(class_of(bytes));
+}
+
+void mh_buffers_trim(mh_buffers *self)
+{
+    for (unsigned class = 0; class < MH_BUFFER_CLASSES; class ++)
+        while (self->free[class]) {
+            free_block *block = self->free[class];
+            self->free[class] = block->next;
+            mh_free(block);
+        }
+    self->waiting = 0;
+}
+
+void *mh_buffers_get(mh_buffers *self, uint64_t bytes)
+{
+    uint64_t size = mh_buffer_bytes(bytes);
+    unsigned class = class_of(bytes);
+    free_block *block = class < MH_BUFFER_CLASSES ? self->free[class] : NULL;
+    if (block) {
+        self->free[class] = block->next;
+        self->waiting -= size;
+    } else {
+        if (self->used + self->waiting + size > self->limit)
+            mh_buffers_trim(self);
+        block = mh_calloc(size, 1);
+    }
+    if (block)
+        self->used += size;
+    return block;
+}
+
+void mh_buffers_put(mh_buffers *self, void *given, uint64_t bytes)
+{
+    free_block *block = given;
+    if (!block)
+        return;
+    uint64_t size = mh_buffer_bytes(bytes);
+    unsigned class = class_of(bytes);
+    self->used -= size;
+    self->waiting += size;
+    block->next = self->free[class];
+    self->free[class] = block;
+}

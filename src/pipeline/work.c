@@ -1,0 +1,65 @@
+/* work.c - threads that do what is next
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "pipeline/loader.h"
+
+void mh_work_failed(mh_under_way *batch, uint64_t sample, const mh_error *err)
+{
+    if (sample < batch->failed_sample) {
+        batch->failed_sample = sample;
+        batch->error = *err;
+    }
+}
+
+void mh_work_over(mh_loader *self, mh_under_way *batch, uint64_t count)
+{
+    batch->left -= count;
+    if (batch->left == 0)
+        pthread_cond_broadcast(&self->sync.ready);
+}
+
+static bool take_locked(mh_work_room *room)
+{
+    return room->loader->dataset->by_units ? mh_units_take(room) : mh_pieces_take(room);
+}
+
+static void do_taken(mh_work_room *room)
+{
+    if (room->loader->dataset->by_units)
+        mh_units_do(room);
+    else
+        mh_pieces_do(room);
+}
+
+bool mh_work_once(mh_work_room *room)
+{
+    mh_loader *self = room->loader;
+    pthread_mutex_lock(&self->sync.lock);
+    bool taken = take_locked(room);
+    pthread_mutex_unlock(&self->sync.lock);
+    if (taken)
+        do_taken(room);
+    return taken;
+}
+
+void *mh_work_thread(void *argument)
+{
+    mh_work_room *room = argument;
+    mh_loader *self = room->loader;
+    pthread_mutex_lock(&self->sync.lock);
+    while (!self->sync.stop) {
+        if (!take_locked(room)) {
+            self->sync.idle++;
+            pthread_cond_wait(&self->sync.work, &self->sync.lock);
+            self->sync.idle--;
+            continue;
+        }
+        if (self->sync.idle) /* there may be more */
+            pthread_cond_signal(&self->sync.work);
+        pthread_mutex_unlock(&self->sync.lock);
+        do_taken(room);
+        pthread_mutex_lock(&self->sync.lock);
+    }
+    pthread_mutex_unlock(&self->sync.lock);
+    return NULL;
+}
