@@ -3,7 +3,7 @@
  */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "source/source.h"
+#include "source/read_queue.h"
 #include "sys/thread.h"
 
 #include <errno.h>
@@ -29,13 +29,6 @@ typedef struct open_file {
     uint32_t users; /* reads under way; counted only where files are closed */
 } open_file;
 
-typedef struct queued_read {
-    struct queued_read *next;
-    mh_read read;
-    mh_read_done *done;
-    void *context;
-} queued_read;
-
 typedef struct file_source {
     mh_source base;
     /* set at open, then read-only */
@@ -51,7 +44,7 @@ typedef struct file_source {
         uint32_t *opened; /* objects that are open: room for files_most */
         uint32_t open_count;
         uint32_t hand; /* where in `opened` the search for one to close goes on */
-        queued_read *first, **last;
+        mh_read_queue queue;
         mh_thread threads[THREADS_MOST];
         uint32_t thread_count;
         uint32_t idle;
@@ -227,25 +220,22 @@ static void *file_thread(void *argument)
     file_source *self = argument;
     pthread_mutex_lock(&self->sync.lock);
     for (;;) {
-        while (!self->sync.first && !self->sync.closing) {
+        while (!self->sync.queue.first && !self->sync.closing) {
             self->sync.idle++;
             pthread_cond_wait(&self->sync.work, &self->sync.lock);
             self->sync.idle--;
         }
-        queued_read *taken = self->sync.first;
+        mh_queued_read *taken = mh_read_queue_take(&self->sync.queue);
         if (!taken)
             break;
-        self->sync.first = taken->next;
-        if (!self->sync.first)
-            self->sync.last = &self->sync.first;
         bool closing = self->sync.closing;
         pthread_mutex_unlock(&self->sync.lock);
         mh_error err;
         mh_status status = closing ? mh_fail(&err, MH_ERR_CLOSED, "the source was closed")
                                    : file_read(&self->base, &taken->read, &err);
         taken->done(taken->context, taken->read.tag, status == MH_OK ? NULL : &err);
-        mh_free(taken);
         pthread_mutex_lock(&self->sync.lock);
+        mh_read_queue_over(&self->sync.queue, taken);
     }
     pthread_mutex_unlock(&self->sync.lock);
     return NULL;
@@ -266,42 +256,18 @@ static mh_status thread_for_locked(file_source *self, size_t reads, mh_error *er
     return self->sync.thread_count > 0 ? MH_OK : status;
 }
 
-static void free_queue(queued_read *first)
-{
-    while (first) {
-        queued_read *next = first->next;
-        mh_free(first);
-        first = next;
-    }
-}
-
 static mh_status file_submit(mh_source *source, const mh_read *reads, size_t count,
                              mh_read_done *done, void *context, mh_error *err)
 {
     file_source *self = (file_source *)source;
-    queued_read *first = NULL;
-    queued_read **last = &first;
-    for (size_t i = 0; i < count; i++) {
-        queued_read *queued = mh_calloc(1, sizeof *queued);
-        if (!queued) {
-            free_queue(first);
-            return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu reads", count);
-        }
-        *queued = (queued_read){.read = reads[i], .done = done, .context = context};
-        *last = queued;
-        last = &queued->next;
-    }
     pthread_mutex_lock(&self->sync.lock);
     mh_status status = self->sync.closing ? mh_fail(err, MH_ERR_CLOSED, "the source is closed")
                                           : thread_for_locked(self, count, err);
-    if (status == MH_OK && first) {
-        *self->sync.last = first;
-        self->sync.last = last;
+    if (status == MH_OK && !mh_read_queue_add(&self->sync.queue, reads, count, done, context))
+        status = mh_fail(err, MH_ERR_NOMEM, "no memory for %zu reads", count);
+    if (status == MH_OK)
         pthread_cond_broadcast(&self->sync.work);
-        first = NULL;
-    }
     pthread_mutex_unlock(&self->sync.lock);
-    free_queue(first);
     return status;
 }
 
@@ -341,7 +307,6 @@ static mh_status file_open(mh_source **out, const mh_objects *objects, uint32_t 
     self->threads_most = in_flight < THREADS_MOST ? in_flight : THREADS_MOST;
     self->sync.files = files;
     self->sync.opened = opened;
-    self->sync.last = &self->sync.first;
     pthread_mutex_init(&self->sync.lock, NULL);
     pthread_cond_init(&self->sync.work, NULL);
     *out = &self->base;
@@ -362,6 +327,7 @@ static void file_close(mh_source *source)
             close(self->sync.files[i].fd);
     pthread_cond_destroy(&self->sync.work);
     pthread_mutex_destroy(&self->sync.lock);
+    mh_read_queue_free(&self->sync.queue);
     mh_free(self->sync.files);
     mh_free(self->sync.opened);
     mh_free(self);

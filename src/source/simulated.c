@@ -5,19 +5,12 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "source/read_queue.h"
 #include "sys/clock.h"
 #include "sys/thread.h"
 
 #include <stdbool.h>
 #include <time.h>
-
-typedef struct delayed_read {
-    struct delayed_read *next;
-    mh_read read;
-    mh_read_done *done;
-    void *context;
-    uint64_t due_ns;
-} delayed_read;
 
 typedef struct simulated_source {
     mh_source base;
@@ -30,8 +23,8 @@ typedef struct simulated_source {
     struct {
         pthread_mutex_t lock;
         pthread_cond_t work;
-        delayed_read *waiting, **last; /* not begun */
-        delayed_read *flying;          /* begun, soonest due first */
+        mh_read_queue waiting;  /* not begun */
+        mh_queued_read *flying; /* begun, soonest due first */
         uint32_t flying_count;
         bool closing;
     } sync;
@@ -66,13 +59,10 @@ static mh_status read_inner(simulated_source *self, const mh_read *read, mh_erro
 
 static void begin_waiting_locked(simulated_source *self)
 {
-    while (self->sync.waiting && self->sync.flying_count < self->in_flight) {
-        delayed_read *read = self->sync.waiting;
-        self->sync.waiting = read->next;
-        if (!self->sync.waiting)
-            self->sync.last = &self->sync.waiting;
+    while (self->sync.waiting.first && self->sync.flying_count < self->in_flight) {
+        mh_queued_read *read = mh_read_queue_take(&self->sync.waiting);
         read->due_ns = mh_clock_ns() + takes_ns(&self->link, read->read.size);
-        delayed_read **place = &self->sync.flying;
+        mh_queued_read **place = &self->sync.flying;
         while (*place && (*place)->due_ns <= read->due_ns)
             place = &(*place)->next;
         read->next = *place;
@@ -82,10 +72,10 @@ static void begin_waiting_locked(simulated_source *self)
 }
 
 /* The read that is due, or NULL after waiting for one or for work. */
-static delayed_read *take_due_locked(simulated_source *self)
+static mh_queued_read *take_due_locked(simulated_source *self)
 {
     begin_waiting_locked(self);
-    delayed_read *first = self->sync.flying;
+    mh_queued_read *first = self->sync.flying;
     if (!first) {
         if (!self->sync.closing)
             pthread_cond_wait(&self->sync.work, &self->sync.lock);
@@ -102,27 +92,27 @@ static delayed_read *take_due_locked(simulated_source *self)
     return first;
 }
 
-static void finish(simulated_source *self, delayed_read *read, bool closing)
+static void finish(simulated_source *self, mh_queued_read *read, bool closing)
 {
     mh_error err;
     mh_status status = closing ? mh_fail(&err, MH_ERR_CLOSED, "the source was closed")
                                : read_inner(self, &read->read, &err);
     read->done(read->context, read->read.tag, status == MH_OK ? NULL : &err);
-    mh_free(read);
 }
 
 static void *link_thread(void *argument)
 {
     simulated_source *self = argument;
     pthread_mutex_lock(&self->sync.lock);
-    while (!self->sync.closing || self->sync.waiting || self->sync.flying) {
-        delayed_read *due = take_due_locked(self);
+    while (!self->sync.closing || self->sync.waiting.first || self->sync.flying) {
+        mh_queued_read *due = take_due_locked(self);
         if (!due)
             continue;
         bool closing = self->sync.closing;
         pthread_mutex_unlock(&self->sync.lock);
         finish(self, due, closing);
         pthread_mutex_lock(&self->sync.lock);
+        mh_read_queue_over(&self->sync.waiting, due);
     }
     pthread_mutex_unlock(&self->sync.lock);
     return NULL;
@@ -141,42 +131,20 @@ static mh_status simulated_read(mh_source *source, const mh_read *read, mh_error
     return read_inner(self, read, err);
 }
 
-static void free_reads(delayed_read *first)
-{
-    while (first) {
-        delayed_read *next = first->next;
-        mh_free(first);
-        first = next;
-    }
-}
-
 static mh_status simulated_submit(mh_source *source, const mh_read *reads, size_t count,
                                   mh_read_done *done, void *context, mh_error *err)
 {
     simulated_source *self = (simulated_source *)source;
-    delayed_read *first = NULL;
-    delayed_read **last = &first;
-    for (size_t i = 0; i < count; i++) {
-        delayed_read *read = mh_calloc(1, sizeof *read);
-        if (!read) {
-            free_reads(first);
-            return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu reads", count);
-        }
-        *read = (delayed_read){.read = reads[i], .done = done, .context = context};
-        *last = read;
-        last = &read->next;
-    }
+    mh_status status = MH_OK;
     pthread_mutex_lock(&self->sync.lock);
-    bool closing = self->sync.closing;
-    if (!closing && first) {
-        *self->sync.last = first;
-        self->sync.last = last;
+    if (self->sync.closing)
+        status = mh_fail(err, MH_ERR_CLOSED, "the source is closed");
+    else if (!mh_read_queue_add(&self->sync.waiting, reads, count, done, context))
+        status = mh_fail(err, MH_ERR_NOMEM, "no memory for %zu reads", count);
+    else
         pthread_cond_signal(&self->sync.work);
-        first = NULL;
-    }
     pthread_mutex_unlock(&self->sync.lock);
-    free_reads(first);
-    return closing ? mh_fail(err, MH_ERR_CLOSED, "the source is closed") : MH_OK;
+    return status;
 }
 
 static void simulated_close(mh_source *source)
@@ -188,6 +156,7 @@ static void simulated_close(mh_source *source)
     pthread_mutex_unlock(&self->sync.lock);
     mh_thread_join(&self->thread);
     mh_source_close(self->inner);
+    mh_read_queue_free(&self->sync.waiting);
     pthread_cond_destroy(&self->sync.work);
     pthread_mutex_destroy(&self->sync.lock);
     mh_free(self);
@@ -211,7 +180,6 @@ mh_status mh_source_simulate(mh_source **out, mh_source *inner, const mh_link *l
     self->inner = inner;
     self->link = *link;
     self->in_flight = in_flight;
-    self->sync.last = &self->sync.waiting;
     pthread_mutex_init(&self->sync.lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

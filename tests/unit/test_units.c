@@ -251,6 +251,34 @@ static void no_memory_is_an_error_and_nothing_leaks(void **state)
     }
 }
 
+/* Allocations of one epoch, after two others. */
+static uint64_t allocations_of_epoch(const char *text, const char *link)
+{
+    mh_dataset *data = open_data(text);
+    mh_loader_options options = options_of(2);
+    options.simulate = link;
+    options.memory_bytes = 400000;
+    mh_loader *loader = open_loader(data, &options);
+    (void)sum_of_epoch(loader);
+    (void)sum_of_epoch(loader);
+    (void)mh_alloc_fail_at(0, 0);
+    (void)sum_of_epoch(loader);
+    uint64_t made = mh_alloc_fail_at(0, 0);
+    mh_loader_close(loader);
+    mh_dataset_unref(data);
+    return made;
+}
+
+static void samples_allocate_nothing(void **state)
+{
+    (void)state;
+    const uint64_t batches = 100; /* each is an allocation; an epoch's order is another */
+    assert_in_range(allocations_of_epoch("synthetic:count=800,shape=500,chunk=4", NULL), 1,
+                    batches + 30);
+    assert_in_range(allocations_of_epoch("synthetic:count=800,shape=500", "latency=100us"), 1,
+                    batches + 30);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +288,7 @@ int main(void)
         cmocka_unit_test(a_failed_read_is_an_error_whatever_the_policy),
         cmocka_unit_test(too_little_memory_is_refused_with_both_figures),
         cmocka_unit_test(a_loader_closes_in_the_middle_of_everything),
+        cmocka_unit_test(samples_allocate_nothing),
         cmocka_unit_test(no_memory_is_an_error_and_nothing_leaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
