@@ -73,7 +73,8 @@ static mh_status seat_one(mh_loader *self)
     uint64_t under_way = self->sync.seated - self->sync.due;
     if (under_way > self->sync.stats.slots_peak)
         self->sync.stats.slots_peak = under_way;
-    pthread_cond_broadcast(&self->sync.work);
+    if (self->sync.idle) /* who takes some of it wakes the next */
+        pthread_cond_signal(&self->sync.work);
     pthread_mutex_unlock(&self->sync.lock);
     return MH_OK;
 }
