@@ -229,6 +229,8 @@ mh_status mh_dataset_open(mh_dataset **out, const char *const *paths, size_t cou
     mh_status status = format->open(dataset, paths, count, err);
     if (status == MH_OK)
         status = choose_fields(dataset, &options, err);
+    if (status == MH_OK && format->finish)
+        status = format->finish(dataset, err);
     if (status != MH_OK) {
         mh_dataset_unref(dataset);
         return status;

@@ -41,6 +41,9 @@ typedef struct mh_format {
     /* Fills objects, fields (in any order) and count of a zeroed dataset, and of what follows them
      * what applies; its caller frees what is there on failure too. */
     mh_status (*open)(mh_dataset *dataset, const char *const *paths, size_t count, mh_error *err);
+    /* Comes once after open, when `fields` and `tags` are those that are wanted, in order of name:
+     * for what depends on the choice, as by_units and what follows it may; (optional). */
+    mh_status (*finish)(mh_dataset *dataset, mh_error *err);
     void (*close)(mh_dataset *dataset); /* frees dataset->own; (optional) */
 
     /* --- where dataset->by_units is 0: fields lie in the objects as they are --- */

@@ -1,123 +1,204 @@
-/* npy.c - NumPy's .npy files: one field each, samples along the first axis
+/* npy.c - NumPy's .npy and .npz files: samples along the first axis, a field for each array
  * SPDX-License-Identifier: Apache-2.0
+ *
+ * Values that lie in the file as they are delivered go by pieces. Where one wanted array is in the
+ * other byte order, in Fortran order or has several wanted members, all go by units: a sample's row
+ * of an array, or a whole array in Fortran order. They are numbered with the whole arrays first,
+ * then the rows, sample by sample.
  */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "format/format.h"
+#include "format/npy_arrays.h"
 #include "format/npy_header.h"
 
 #include <stdio.h>
 #include <string.h>
 
+/* An archive is one of NumPy's when its first file is an array; a long name is not seen whole. */
 static int npy_probe(const uint8_t *head, size_t size)
 {
-    return size >= 6 && memcmp(head, "\x93NUMPY", 6) == 0;
+    if (size >= MH_NPY_MAGIC_BYTES && memcmp(head, MH_NPY_MAGIC, MH_NPY_MAGIC_BYTES) == 0)
+        return 1;
+    if (size < 30 || memcmp(head, "PK\3\4", 4) != 0)
+        return 0;
+    size_t name = head[26] | (size_t)head[27] << 8;
+    return name > size - 30 || (name > 4 && memcmp(head + 30 + name - 4, ".npy", 4) == 0);
 }
 
-/* By number of the object, which is the field's tag too. */
-typedef struct npy_file {
-    uint64_t data_offset;
-    uint64_t row_bytes;
-} npy_file;
+/* --- after the choice of fields --- */
 
-static mh_status read_head(mh_npy_header *out, const mh_dataset *dataset, uint32_t object,
-                           mh_error *err)
+/* "x.npy", or "x in data.npz". */
+static void array_name(const mh_dataset *dataset, uint32_t number, char *out, size_t room)
 {
-    const mh_object *file = &dataset->objects.list[object];
-    size_t size = file->size < MH_NPY_HEAD_MOST + 16 ? (size_t)file->size : MH_NPY_HEAD_MOST + 16;
-    uint8_t *head = mh_calloc(size, 1);
-    if (!head)
-        return mh_fail(err, MH_ERR_NOMEM, "no memory for the header of %s", file->name);
-    mh_source *source = NULL;
-    const mh_read read = {.object = object, .size = size, .into = head};
-    mh_status status = dataset->source->open(&source, &dataset->objects, 1, err);
-    if (status == MH_OK)
-        status = mh_source_read(source, &read, err);
-    mh_source_close(source);
-    if (status == MH_OK) {
-        status = mh_npy_header_read(out, head, size, err);
-        if (status != MH_OK)
-            mh_error_prefix(err, "%s", file->name);
+    const mh_npy_arrays *arrays = dataset->own;
+    const mh_npy_array *array = &arrays->list[number];
+    const char *path = dataset->objects.list[array->object].name;
+    size_t field = 0;
+    while (field < dataset->field_count && arrays->fields[dataset->tags[field]].array != number)
+        field++;
+    if (array->in_archive && field < dataset->field_count)
+        (void)snprintf(out, room, "%s in %s", dataset->fields[field].name, path);
+    else
+        (void)snprintf(out, room, "%s", path);
+}
+
+/* All have equally many samples. Arrays of an archive that are not wanted do not count: archives
+ * often hold several sets. */
+static mh_status count_samples(mh_dataset *dataset, mh_error *err)
+{
+    const mh_npy_arrays *arrays = dataset->own;
+    char name[200], other[200];
+    uint32_t first = arrays->count;
+    for (uint32_t i = 0; i < arrays->count; i++) {
+        const mh_npy_array *array = &arrays->list[i];
+        if (array->in_archive && !array->kept)
+            continue;
+        array_name(dataset, i, name, sizeof name);
+        if (!array->has_axis)
+            return mh_fail(err, MH_ERR_INVALID,
+                           "%s holds a single value, not samples along an axis", name);
+        if (first == arrays->count) {
+            first = i;
+            dataset->count = array->samples;
+        }
+        if (array->samples == dataset->count)
+            continue;
+        array_name(dataset, first, other, sizeof other);
+        return mh_fail(err, MH_ERR_INVALID, "%s has %llu samples and %s has %llu", other,
+                       (unsigned long long)dataset->count, name,
+                       (unsigned long long)array->samples);
     }
-    mh_free(head);
-    return status;
-}
-
-static mh_status check_file(const mh_npy_header *header, const mh_object *file, mh_error *err)
-{
-    if (header->dims == 0)
-        return mh_fail(err, MH_ERR_INVALID, "%s holds a single value, not samples along an axis",
-                       file->name);
-    unsigned long long has = file->size - header->data_offset, says = header->data_bytes;
-    if (has < says)
-        return mh_fail(err, MH_ERR_CORRUPT,
-                       "%s: the header says %llu bytes of data, there are %llu", file->name, says,
-                       has);
     return MH_OK;
 }
 
-/* "train/images.npy" gives the field "images". */
-static void field_name(char *out, size_t room, const char *path)
+/* Whether the field's bytes are one piece of the file, and no other field wants its row. */
+static int goes_by_piece(const mh_npy_arrays *arrays, const mh_npy_field *field)
 {
-    const char *slash = strrchr(path, '/');
-    snprintf(out, room, "%s", slash ? slash + 1 : path);
-    char *dot = strrchr(out, '.');
-    if (dot && dot != out)
-        *dot = '\0';
+    const mh_npy_array *array = &arrays->list[field->array];
+    return mh_strided_is_plain(&field->values) && (array->kept == 1 || field->values.run == 0);
 }
 
-static mh_status add_file(mh_dataset *dataset, const char *path, mh_error *err)
+/* Arrays that no wanted value lies in need no unit. */
+static void number_slots(mh_dataset *dataset, mh_npy_arrays *arrays, int whole)
 {
-    uint32_t object;
-    mh_npy_header header = {0};
-    char name[256];
-    npy_file *files = dataset->own;
-    MH_TRY(mh_dataset_add_object(dataset, path, &object, err));
-    MH_TRY(read_head(&header, dataset, object, err));
-    MH_TRY(check_file(&header, &dataset->objects.list[object], err));
-    mh_field field = {.dtype = header.dtype, .dims = header.dims - 1};
-    memcpy(field.shape, header.shape + 1, field.dims * sizeof *field.shape);
-    field_name(name, sizeof name, path);
-    MH_TRY(mh_dataset_add_field(dataset, name, object, &field, err));
-    files[object] = (npy_file){.data_offset = header.data_offset, .row_bytes = field.bytes};
-    uint64_t rows = (uint64_t)header.shape[0];
-    if (object == 0)
-        dataset->count = rows;
-    if (rows != dataset->count)
-        return mh_fail(err, MH_ERR_INVALID, "%s has %llu samples and %s has %llu",
-                       dataset->objects.list[0].name, (unsigned long long)dataset->count, path,
-                       (unsigned long long)rows);
+    for (size_t i = 0; i < dataset->field_count; i++) {
+        const mh_npy_field *field = &arrays->fields[dataset->tags[i]];
+        mh_npy_array *array = &arrays->list[field->array];
+        uint32_t slots = arrays->whole_count + arrays->row_count, slot = 0;
+        if (array->whole != whole || field->values.run == 0)
+            continue;
+        while (slot < slots && arrays->order[slot] != field->array)
+            slot++;
+        if (slot < slots)
+            continue;
+        arrays->order[slot] = field->array;
+        array->slot = slot;
+        *(whole ? &arrays->whole_count : &arrays->row_count) += 1;
+        uint64_t bytes = whole ? array->data_bytes : array->sample_step;
+        if (bytes > dataset->unit_bytes_most)
+            dataset->unit_bytes_most = bytes;
+    }
+}
+
+static mh_status npy_finish(mh_dataset *dataset, mh_error *err)
+{
+    mh_npy_arrays *arrays = dataset->own;
+    for (size_t i = 0; i < dataset->field_count; i++)
+        arrays->list[arrays->fields[dataset->tags[i]].array].kept++;
+    MH_TRY(count_samples(dataset, err));
+    for (size_t i = 0; i < dataset->field_count && dataset->count > 0; i++)
+        if (!goes_by_piece(arrays, &arrays->fields[dataset->tags[i]]))
+            dataset->by_units = 1;
+    if (!dataset->by_units)
+        return MH_OK;
+    number_slots(dataset, arrays, 1);
+    number_slots(dataset, arrays, 0);
+    dataset->units_shared = arrays->whole_count > 0;
+    dataset->units_most = arrays->whole_count + arrays->row_count;
+    if (__builtin_mul_overflow(dataset->count, (uint64_t)arrays->row_count, &dataset->unit_count) ||
+        __builtin_add_overflow(dataset->unit_count, (uint64_t)arrays->whole_count,
+                               &dataset->unit_count))
+        return mh_fail(err, MH_ERR_INVALID, "%s: too many samples", dataset->objects.list[0].name);
     return MH_OK;
 }
 
-static mh_status npy_open(mh_dataset *dataset, const char *const *paths, size_t count,
-                          mh_error *err)
-{
-    dataset->own = mh_calloc(count, sizeof(npy_file));
-    if (!dataset->own)
-        return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu files", count);
-    for (size_t i = 0; i < count; i++)
-        MH_TRY(add_file(dataset, paths[i], err));
-    return MH_OK;
-}
+/* --- pieces --- */
 
 static mh_piece npy_piece(const mh_dataset *dataset, uint32_t tag, uint64_t sample)
 {
-    const npy_file *file = (const npy_file *)dataset->own + tag;
-    return (mh_piece){.object = tag, .offset = file->data_offset + sample * file->row_bytes};
+    const mh_npy_arrays *arrays = dataset->own;
+    const mh_npy_field *field = &arrays->fields[tag];
+    const mh_npy_array *array = &arrays->list[field->array];
+    return (mh_piece){.object = array->object,
+                      .offset = array->data_offset + sample * array->sample_step + field->offset};
+}
+
+/* --- units --- */
+
+static uint32_t npy_units_of(const mh_dataset *dataset, uint64_t sample, uint64_t *ids)
+{
+    const mh_npy_arrays *arrays = dataset->own;
+    for (uint32_t i = 0; i < arrays->whole_count; i++)
+        ids[i] = i;
+    for (uint32_t i = 0; i < arrays->row_count; i++)
+        ids[arrays->whole_count + i] = arrays->whole_count + sample * arrays->row_count + i;
+    return arrays->whole_count + arrays->row_count;
+}
+
+static mh_unit npy_unit(const mh_dataset *dataset, uint64_t id)
+{
+    const mh_npy_arrays *arrays = dataset->own;
+    const mh_npy_array *array;
+    if (id < arrays->whole_count) {
+        array = &arrays->list[arrays->order[id]];
+        return (mh_unit){
+            .object = array->object, .offset = array->data_offset, .size = array->data_bytes};
+    }
+    id -= arrays->whole_count;
+    array = &arrays->list[arrays->order[arrays->whole_count + id % arrays->row_count]];
+    return (mh_unit){.object = array->object,
+                     .offset = array->data_offset + id / arrays->row_count * array->sample_step,
+                     .size = array->sample_step};
+}
+
+static mh_status npy_place(const mh_dataset *dataset, const mh_placing *placing, mh_error *err)
+{
+    const mh_npy_arrays *arrays = dataset->own;
+    (void)err;
+    for (size_t i = 0; i < dataset->field_count; i++) {
+        const mh_npy_field *field = &arrays->fields[dataset->tags[i]];
+        const mh_npy_array *array = &arrays->list[field->array];
+        if (field->values.run == 0)
+            continue;
+        uint64_t begin = array->whole ? placing->sample * array->sample_step : 0;
+        mh_strided_copy(&field->values, placing->units[array->slot] + begin + field->offset,
+                        placing->into[i]);
+    }
+    return MH_OK;
 }
 
 static void npy_close(mh_dataset *dataset)
 {
-    mh_free(dataset->own);
+    mh_npy_arrays *arrays = dataset->own;
+    if (!arrays)
+        return;
+    mh_free(arrays->list);
+    mh_free(arrays->fields);
+    mh_free(arrays->order);
+    mh_free(arrays);
 }
 
 const mh_format mh_format_npy = {
     .name = "npy",
-    .what = "NumPy arrays: samples along the first axis, a file for each field",
-    .suffixes = ".npy",
+    .what = "NumPy arrays (.npy, .npz): samples along the first axis, a field for each array",
+    .suffixes = ".npy .npz",
     .probe = npy_probe,
-    .open = npy_open,
+    .open = mh_npy_arrays_read,
+    .finish = npy_finish,
     .piece = npy_piece,
+    .units_of = npy_units_of,
+    .unit = npy_unit,
+    .place = npy_place,
     .close = npy_close,
 };

@@ -2,24 +2,30 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * The head is a Python dict as text, {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), },
- * with the three keys in any order.
+ * with the three keys in any order. A type with members is a list, each ('name', type) or
+ * ('name', type, shape), where the type may be such a list again.
  */
 #include "format/npy_header.h"
 
 #include "base/error.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
-#define MAGIC "\x93NUMPY"
-#define MAGIC_BYTES 6u
-#define TYPE_MOST 32
+#define WORD_ROOM 32
+#define DEPTH_MOST 8 /* structs inside structs */
 
 typedef struct text {
     const char *at, *end;
     const uint8_t *file; /* for the offset in messages */
+    bool latin1;         /* else UTF-8 */
 } text;
+
+typedef struct lengths {
+    uint32_t dims;
+    int64_t list[MH_DIMS_MOST + 1];
+} lengths;
 
 static mh_status corrupt(const text *t, mh_error *err, const char *what)
 {
@@ -42,6 +48,12 @@ static bool take(text *t, char c)
     return true;
 }
 
+static bool next_is(text *t, char c)
+{
+    skip_blanks(t);
+    return t->at < t->end && *t->at == c;
+}
+
 static bool take_word(text *t, const char *word)
 {
     size_t length = strlen(word);
@@ -52,18 +64,25 @@ static bool take_word(text *t, const char *word)
     return true;
 }
 
-/* 'word' or "word", without escapes: NumPy writes none. */
+/* 'word' or "word" as UTF-8. Of escapes only those that NumPy needs for quotes are known. */
 static mh_status take_quoted(text *t, char *out, size_t room, mh_error *err)
 {
     size_t length = 0;
-    skip_blanks(t);
-    if (t->at == t->end || (*t->at != '\'' && *t->at != '"'))
+    if (!next_is(t, '\'') && !next_is(t, '"'))
         return corrupt(t, err, "a quote is missing");
     char quote = *t->at++;
-    while (t->at < t->end && *t->at != quote && length + 1 < room)
-        out[length++] = *t->at++;
+    while (t->at < t->end && *t->at != quote && *t->at != '\0' && length + 2 < room) {
+        if (*t->at == '\\' && (++t->at == t->end || !strchr("\\'\"", *t->at)))
+            return mh_fail(err, MH_ERR_UNSUPPORTED, "npy header with an escape in a name");
+        unsigned char c = (unsigned char)*t->at++;
+        if (c >= 0x80 && t->latin1) {
+            out[length++] = (char)(0xc0 | c >> 6);
+            c = 0x80 | (c & 0x3f);
+        }
+        out[length++] = (char)c;
+    }
     out[length] = '\0';
-    return take(t, quote) ? MH_OK : corrupt(t, err, "a word does not end");
+    return take(t, quote) ? MH_OK : corrupt(t, err, "a word does not end or is too long");
 }
 
 static mh_status take_length(text *t, int64_t *out, mh_error *err)
@@ -81,15 +100,16 @@ static mh_status take_length(text *t, int64_t *out, mh_error *err)
     return MH_OK;
 }
 
-static mh_status take_shape(text *t, mh_npy_header *header, mh_error *err)
+static mh_status take_shape(text *t, lengths *out, mh_error *err)
 {
+    out->dims = 0;
     if (!take(t, '('))
         return corrupt(t, err, "the shape is not a tuple");
     while (!take(t, ')')) {
-        if (header->dims == MH_DIMS_MOST)
+        if (out->dims == MH_DIMS_MOST + 1)
             return mh_fail(err, MH_ERR_UNSUPPORTED, "npy array of more than %d dimensions",
-                           MH_DIMS_MOST);
-        MH_TRY(take_length(t, &header->shape[header->dims++], err));
+                           MH_DIMS_MOST + 1);
+        MH_TRY(take_length(t, &out->list[out->dims++], err));
         if (!take(t, ',')) {
             if (!take(t, ')'))
                 return corrupt(t, err, "the shape does not end");
@@ -99,141 +119,198 @@ static mh_status take_shape(text *t, mh_npy_header *header, mh_error *err)
     return MH_OK;
 }
 
-/* --- types --- */
-
-static mh_status type_size(const char *digits, uint32_t *out, mh_error *err, const char *type)
+/* *bytes of one become those of all. */
+static mh_status multiply(uint64_t *bytes, const lengths *shape, mh_error *err)
 {
-    char *end;
-    unsigned long size = strtoul(digits, &end, 10);
-    if (end == digits || size > UINT32_MAX / 4)
-        return mh_fail(err, MH_ERR_CORRUPT, "npy header: '%s' is not a type", type);
-    *out = (uint32_t)size;
+    for (uint32_t i = 0; i < shape->dims; i++)
+        if (__builtin_mul_overflow(*bytes, (uint64_t)shape->list[i], bytes) || *bytes > INT64_MAX)
+            return mh_fail(err, MH_ERR_CORRUPT, "npy header: the array would be too large");
     return MH_OK;
 }
 
-static bool is_number(char kind, uint32_t size, uint8_t *out_code)
+/* --- types --- */
+
+static mh_status new_member(mh_npy_header *header, mh_npy_member **out, mh_error *err)
 {
-    static const struct {
-        char kind;
-        uint8_t code;
-        uint32_t least, most;
-    } kinds[] = {{'i', 0, 1, 8}, {'u', 1, 1, 8}, {'f', 2, 2, 8}, {'c', 5, 8, 16}, {'b', 6, 1, 1}};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (kinds[i].kind == kind) {
-            *out_code = kinds[i].code;
-            return size >= kinds[i].least && size <= kinds[i].most && (size & (size - 1)) == 0;
-        }
-    return false;
+    if (header->member_count == MH_NPY_MEMBERS_MOST)
+        return mh_fail(err, MH_ERR_UNSUPPORTED, "npy array with more than %d members",
+                       MH_NPY_MEMBERS_MOST);
+    *out = &header->members[header->member_count++];
+    **out = (mh_npy_member){0};
+    return MH_OK;
 }
 
-static mh_status type_of(mh_npy_header *header, const char *type, uint32_t *out_row, mh_error *err)
+/* A member's dimensions go before those that it has: each of `bytes` repeats. */
+static mh_status repeat(mh_npy_member *member, const lengths *shape, uint64_t bytes, mh_error *err)
 {
-    uint32_t size = 0;
-    char order = type[0];
-    if (!order || !type[1])
-        return mh_fail(err, MH_ERR_CORRUPT, "npy header: '%s' is not a type", type);
-    if (type[1] == 'O')
-        return mh_fail(err, MH_ERR_UNSUPPORTED, "npy array of Python objects (%s)", type);
-    MH_TRY(type_size(type + 2, &size, err, type));
-    if (order == '>' && size > 1)
-        return mh_fail(err, MH_ERR_UNSUPPORTED, "npy array in the other byte order (%s)", type);
-    header->dtype.bits = (uint8_t)(size * 8);
-    *out_row = 1;
-    switch (type[1]) {
-    case 'M': /* datetime64[unit] */
-    case 'm':
-        header->dtype = (mh_dtype){.code = 0, .bits = 64};
-        return size == 8 ? MH_OK
-                         : mh_fail(err, MH_ERR_CORRUPT, "npy header: '%s' is not a type", type);
-    case 'U': /* four bytes a character */
-        size *= 4;
-        /* fall through */
-    case 'S':
-    case 'V':
-        header->dtype = (mh_dtype){.code = 1, .bits = 8};
-        *out_row = size;
-        return MH_OK;
-    default:
-        if (is_number(type[1], size, &header->dtype.code))
-            return MH_OK;
-        return mh_fail(err, MH_ERR_UNSUPPORTED, "npy array of type %s", type);
+    if (shape->dims + member->dims > MH_DIMS_MOST)
+        return mh_fail(err, MH_ERR_UNSUPPORTED, "npy member %s of more than %d dimensions",
+                       member->name, MH_DIMS_MOST);
+    memmove(member->shape + shape->dims, member->shape, member->dims * sizeof *member->shape);
+    memmove(member->strides + shape->dims, member->strides, member->dims * sizeof *member->strides);
+    for (uint32_t i = shape->dims; i-- > 0;) {
+        member->shape[i] = shape->list[i];
+        member->strides[i] = bytes;
+        bytes *= (uint64_t)shape->list[i]; /* too large only where another length is 0 */
     }
+    member->dims += shape->dims;
+    return MH_OK;
 }
 
-static mh_status take_type(text *t, char *type, mh_error *err)
+/* 'name' or ('title', 'name'), after the names of the structs around it. */
+static mh_status take_name(text *t, const char *around, char *out, mh_error *err)
 {
-    skip_blanks(t);
-    if (t->at < t->end && *t->at == '[')
-        return mh_fail(err, MH_ERR_UNSUPPORTED, "npy array with named members");
-    return take_quoted(t, type, TYPE_MOST, err);
+    char name[MH_NPY_NAME_ROOM];
+    bool titled = take(t, '(');
+    MH_TRY(take_quoted(t, name, sizeof name, err));
+    if (titled) {
+        if (!take(t, ','))
+            return corrupt(t, err, "a comma is missing");
+        MH_TRY(take_quoted(t, name, sizeof name, err));
+        if (!take(t, ')'))
+            return corrupt(t, err, "a title does not end");
+    }
+    const char *dot = *around && *name ? "." : "";
+    if (snprintf(out, MH_NPY_NAME_ROOM, "%s%s%s", *name ? around : "", dot, name) >=
+        MH_NPY_NAME_ROOM)
+        return mh_fail(err, MH_ERR_UNSUPPORTED, "npy member with a name of more than %d bytes",
+                       MH_NPY_NAME_ROOM - 1);
+    return MH_OK;
+}
+
+/* A single type. Bytes without a name fill a gap. */
+static mh_status take_simple(text *t, mh_npy_header *header, const char *name, bool is_member,
+                             uint64_t *out_bytes, mh_error *err)
+{
+    char type[WORD_ROOM];
+    mh_npy_member *member = NULL;
+    MH_TRY(take_quoted(t, type, sizeof type, err));
+    MH_TRY(new_member(header, &member, err));
+    (void)snprintf(member->name, sizeof member->name, "%s", name);
+    mh_status status = mh_npy_type_read(member, out_bytes, type, err);
+    if (status != MH_OK && *name)
+        mh_error_prefix(err, "member %s", name);
+    if (is_member && !*name && type[0] && type[1] == 'V')
+        header->member_count--;
+    else if (is_member && !*name && status == MH_OK)
+        return corrupt(t, err, "a member has no name");
+    return status;
+}
+
+static mh_status take_members(text *t, mh_npy_header *header, const char *around, int depth,
+                              uint64_t *out_bytes, mh_error *err);
+
+/* ('name', type) or ('name', type, shape); *end is where the one before ends in the element. */
+static mh_status take_member(text *t, mh_npy_header *header, const char *around, int depth,
+                             uint64_t *end, mh_error *err)
+{
+    char name[MH_NPY_NAME_ROOM];
+    uint32_t first = header->member_count;
+    uint64_t bytes = 0;
+    lengths shape = {0};
+    if (!take(t, '('))
+        return corrupt(t, err, "a member is not a tuple");
+    MH_TRY(take_name(t, around, name, err));
+    if (!take(t, ','))
+        return corrupt(t, err, "a comma is missing");
+    if (next_is(t, '['))
+        MH_TRY(take_members(t, header, name, depth + 1, &bytes, err));
+    else
+        MH_TRY(take_simple(t, header, name, true, &bytes, err));
+    if (take(t, ',') && next_is(t, '('))
+        MH_TRY(take_shape(t, &shape, err));
+    if (!take(t, ')'))
+        return corrupt(t, err, "a member does not end");
+    for (uint32_t i = first; i < header->member_count; i++) {
+        MH_TRY(repeat(&header->members[i], &shape, bytes, err));
+        header->members[i].offset += *end;
+    }
+    MH_TRY(multiply(&bytes, &shape, err));
+    if (__builtin_add_overflow(*end, bytes, end) || *end > INT64_MAX)
+        return corrupt(t, err, "an element would be too large");
+    return MH_OK;
+}
+
+static mh_status take_members(text *t, mh_npy_header *header, const char *around, int depth,
+                              uint64_t *out_bytes, mh_error *err)
+{
+    *out_bytes = 0;
+    if (depth > DEPTH_MOST)
+        return mh_fail(err, MH_ERR_UNSUPPORTED, "npy members nested more than %d deep", DEPTH_MOST);
+    (void)take(t, '[');
+    while (!take(t, ']')) {
+        MH_TRY(take_member(t, header, around, depth, out_bytes, err));
+        if (!take(t, ',') && !next_is(t, ']'))
+            return corrupt(t, err, "the list of members does not end");
+    }
+    return MH_OK;
+}
+
+static mh_status take_type(text *t, mh_npy_header *header, mh_error *err)
+{
+    header->member_count = 0;
+    if (!next_is(t, '['))
+        return take_simple(t, header, "", false, &header->item_bytes, err);
+    MH_TRY(take_members(t, header, "", 0, &header->item_bytes, err));
+    return header->member_count
+               ? MH_OK
+               : mh_fail(err, MH_ERR_UNSUPPORTED, "npy array of structs without members");
 }
 
 /* --- the whole --- */
 
-static mh_status take_entry(text *t, mh_npy_header *header, char *type, unsigned *seen,
+enum { SEEN_TYPE = 1, SEEN_ORDER = 2, SEEN_SHAPE = 4, SEEN_ALL = 7 };
+
+static mh_status take_entry(text *t, mh_npy_header *header, lengths *shape, unsigned *seen,
                             mh_error *err)
 {
-    char key[TYPE_MOST];
+    char key[WORD_ROOM];
     MH_TRY(take_quoted(t, key, sizeof key, err));
     if (!take(t, ':'))
         return corrupt(t, err, "a colon is missing");
-    if (strcmp(key, "descr") == 0 && !(*seen & 1)) {
-        *seen |= 1;
-        return take_type(t, type, err);
+    if (strcmp(key, "descr") == 0 && !(*seen & SEEN_TYPE)) {
+        *seen |= SEEN_TYPE;
+        return take_type(t, header, err);
     }
-    if (strcmp(key, "fortran_order") == 0 && !(*seen & 2)) {
-        *seen |= 2;
-        if (take_word(t, "False"))
-            return MH_OK;
-        if (take_word(t, "True"))
-            *seen |= 8;
-        return *seen & 8 ? MH_OK : corrupt(t, err, "fortran_order is neither True nor False");
+    if (strcmp(key, "fortran_order") == 0 && !(*seen & SEEN_ORDER)) {
+        *seen |= SEEN_ORDER;
+        header->fortran = take_word(t, "True");
+        return header->fortran || take_word(t, "False")
+                   ? MH_OK
+                   : corrupt(t, err, "fortran_order is neither True nor False");
     }
-    if (strcmp(key, "shape") == 0 && !(*seen & 4)) {
-        *seen |= 4;
-        return take_shape(t, header, err);
+    if (strcmp(key, "shape") == 0 && !(*seen & SEEN_SHAPE)) {
+        *seen |= SEEN_SHAPE;
+        return take_shape(t, shape, err);
     }
     return corrupt(t, err, "an unknown or repeated key");
 }
 
-static mh_status measure(mh_npy_header *header, mh_error *err)
-{
-    uint64_t bytes = header->dtype.bits / 8;
-    for (uint32_t i = 0; i < header->dims; i++)
-        if (__builtin_mul_overflow(bytes, (uint64_t)header->shape[i], &bytes) || bytes > INT64_MAX)
-            return mh_fail(err, MH_ERR_CORRUPT, "npy header: the array would be too large");
-    header->data_bytes = bytes;
-    return MH_OK;
-}
-
 static mh_status read_dict(text *t, mh_npy_header *header, mh_error *err)
 {
-    char type[TYPE_MOST];
-    uint32_t row = 1;
+    lengths shape = {0};
     unsigned seen = 0;
     if (!take(t, '{'))
         return corrupt(t, err, "not a dict");
     while (!take(t, '}')) {
-        MH_TRY(take_entry(t, header, type, &seen, err));
+        MH_TRY(take_entry(t, header, &shape, &seen, err));
         if (!take(t, ',') && t->at < t->end && *t->at != '}')
             return corrupt(t, err, "a comma is missing");
     }
-    if ((seen & 7) != 7)
+    if (seen != SEEN_ALL)
         return corrupt(t, err, "descr, fortran_order or shape is missing");
-    MH_TRY(type_of(header, type, &row, err));
-    if ((seen & 8) && header->dims > 1)
-        return mh_fail(err, MH_ERR_UNSUPPORTED, "npy array in Fortran order");
-    if (row != 1)
-        header->shape[header->dims++] = row;
-    return measure(header, err);
+    header->dims = shape.dims;
+    memcpy(header->shape, shape.list, sizeof header->shape);
+    header->fortran = header->fortran && shape.dims > 1; /* else there is one order only */
+    header->data_bytes = header->item_bytes;
+    return multiply(&header->data_bytes, &shape, err);
 }
 
 mh_status mh_npy_header_read(mh_npy_header *out, const uint8_t *bytes, size_t size, mh_error *err)
 {
-    mh_npy_header header = {0};
-    if (size < MAGIC_BYTES + 6 || memcmp(bytes, MAGIC, MAGIC_BYTES) != 0)
+    if (size < MH_NPY_MAGIC_BYTES + 6 || memcmp(bytes, MH_NPY_MAGIC, MH_NPY_MAGIC_BYTES) != 0)
         return mh_fail(err, MH_ERR_CORRUPT, "not an npy file");
-    uint8_t version = bytes[MAGIC_BYTES];
+    uint8_t version = bytes[MH_NPY_MAGIC_BYTES];
     if (version < 1 || version > 3)
         return mh_fail(err, MH_ERR_UNSUPPORTED, "npy version %u", version);
     size_t begin = version == 1 ? 10 : 12;
@@ -245,9 +322,9 @@ mh_status mh_npy_header_read(mh_npy_header *out, const uint8_t *bytes, size_t si
                        (unsigned long long)length);
     if (size < begin || length > size - begin)
         return mh_fail(err, MH_ERR_CORRUPT, "npy header ends after %zu bytes", size);
-    text t = {(const char *)bytes + begin, (const char *)bytes + begin + length, bytes};
-    MH_TRY(read_dict(&t, &header, err));
-    header.data_offset = begin + length;
-    *out = header;
+    text t = {(const char *)bytes + begin, (const char *)bytes + begin + length, bytes,
+              version < 3};
+    MH_TRY(read_dict(&t, out, err));
+    out->data_offset = begin + length;
     return MH_OK;
 }

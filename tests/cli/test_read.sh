@@ -20,7 +20,7 @@ add() {
 good list
 contains "$out" ".npy"
 good list --json
-contains "$out" '{"formats": [{"name": "npy", "suffixes": [".npy"], "what": '
+contains "$out" '{"formats": [{"name": "npy", "suffixes": [".npy", ".npz"], "what": '
 contains "$out" '"sources": [{"name": "file", "arguments": [], '
 contains "$out" '"codecs": [], "ops": []}'
 bad 2 list extra

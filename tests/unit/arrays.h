@@ -47,4 +47,25 @@ static inline void write_rows(const char *root, const char *name, uint64_t sampl
     assert_int_equal(fclose(file), 0);
 }
 
+/* Writes root/name: those bytes. */
+static inline void write_bytes(const char *root, const char *name, const void *bytes, size_t size)
+{
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/%s", root, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A whole .npy file; its length. */
+static inline size_t npy_file(char *out, size_t room, const char *dict, const void *data,
+                              size_t size)
+{
+    size_t length = npy_head(out, room, dict);
+    assert_true(size <= room - length);
+    memcpy(out + length, data, size);
+    return length + size;
+}
+
 #endif
