@@ -193,11 +193,13 @@ def too_many_workers(loader: str, rng: random.Random) -> Plant:
 def memory_growth(loader: str, rng: random.Random) -> Plant:
     """Every sample leaves something behind."""
     step, workers = 0.03, rng.randint(0, 2)
-    per_s = rng.uniform(20e6, 60e6)
+    per_s = rng.uniform(10e6, 30e6)
 
     def make(scale: float) -> Loop:
         growth = int(per_s * scale * step / BATCH)
-        return Loop(loader, workers, step, 200, data={"growth": growth})
+        persistent = workers > 0  # one set of processes, over epochs enough to tell it from a cache
+        data = {"growth": growth}
+        return Loop(loader, workers, step, 120, epochs=4, persistent=persistent, data=data)
 
     return _plant("memory-growth", per_s, make)
 

@@ -82,7 +82,8 @@ typedef struct mh_usage_sum {
     double disk_busy;          /* share of time the busiest disk was busy, 0..1 */
     double disk_read_per_s;    /* bytes */
     double net_read_per_s;     /* bytes */
-    double memory_per_s;       /* growth of PSS of consumer and workers, bytes per second, robust */
+    double memory_per_s;       /* growth of PSS of consumer and workers, bytes per second, robust;
+                                  of the consumer's RSS where workers are started anew */
     double memory_first_bytes; /* PSS when the steady part began */
     double memory_last_bytes;
     double memory_share_up; /* share of the sampled intervals in which it clearly grew, 0..1 */
@@ -106,6 +107,8 @@ typedef struct mh_usage_sum {
     double workers_blocked; /* slept in anything else: a socket, a timer, a lock */
     double workers_locked;  /* no share but a number: workers that waited for a lock that processes
                                share, on average */
+    double memory_even; /* of four equal parts of memory_ns, the least growth from one to the next
+                           over the largest, 0..1: 1 is a steady slope, 0 a step or a plateau */
 } mh_usage_sum;
 
 /* A rank's time per step, summed over the run (from step timers or its loader's events). May get

@@ -115,10 +115,8 @@ void mh_slow_worker_find(mh_slow_worker *out, const mh_facts *facts);
 /* The run's time with the slow worker's part of the data spread over all, in ns. */
 mh_status mh_slow_worker_spread(const mh_inquiry *inquiry, double *ns, mh_error *err);
 
-/* signs.c: whether memory grows without end, said as evidence or as a warning. */
-int mh_memory_grows(const mh_usage_sum *usage);
-/* The gain below which it is the cause; 0: it does not grow. */
-double mh_memory_weight(const mh_usage_sum *usage);
+/* warnings.c: whether memory grows without end, said as evidence or as a warning. */
+int mh_memory_grows(const mh_facts *facts);
 void mh_memory_say(mh_verdict *out, const mh_facts *facts, int is_cause);
 /* Everything worth a warning whatever the cause. */
 void mh_signs(const mh_inquiry *inquiry);

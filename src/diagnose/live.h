@@ -4,6 +4,7 @@
 #ifndef MH_DIAGNOSE_LIVE_H
 #define MH_DIAGNOSE_LIVE_H
 
+#include "diagnose/run_reader.h"
 #include "observe/usage.h"
 #include "observe/waiting.h"
 
@@ -16,7 +17,7 @@
 typedef struct mh_process_counts {
     uint64_t cpu_ns, delay_ns; /* of all its threads */
     uint64_t read_bytes;
-    uint64_t pss_bytes;
+    uint64_t pss_bytes, rss_bytes;
 } mh_process_counts;
 
 /* One process and what its main thread was seen doing, in numbers of looks. */
@@ -40,7 +41,7 @@ typedef struct mh_outside {
     mh_busiest_disk disk;
     double gpu_sum; /* of the busiest device */
     uint64_t gpu_looks;
-    double memory_bytes[MH_LIVE_SECONDS_MOST + 2]; /* PSS of all, about once a second */
+    mh_memory_point memory[MH_LIVE_SECONDS_MOST + 2]; /* PSS, about once a second */
     size_t memory_count;
 } mh_outside;
 
@@ -55,8 +56,8 @@ MH_MUST_CHECK mh_status mh_outside_count(mh_outside *outside, const int *workers
 /* Many times a second: what are they doing? */
 void mh_outside_look(mh_outside *outside);
 
-/* Fills facts->usage, and how long it all took. */
-void mh_outside_sum(const mh_outside *outside, mh_facts *facts);
+/* Fills facts->usage, and how long it all took. Once, in the end. */
+void mh_outside_sum(mh_outside *outside, mh_facts *facts);
 
 /* Whether torch named this process as a worker. */
 bool mh_is_torch_worker(int pid);

@@ -4,7 +4,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "diagnose/live.h"
-#include "diagnose/run_reader.h"
 #include "observe/gpu.h"
 #include "sys/clock.h"
 #include "sys/cpu.h"
@@ -37,7 +36,8 @@ static bool counts_read(mh_process_counts *out, int pid)
     *out = (mh_process_counts){.cpu_ns = usage.cpu_ns,
                                .delay_ns = or_zero(usage.delay_ns),
                                .read_bytes = or_zero(usage.read_bytes),
-                               .pss_bytes = or_zero(usage.pss_bytes)};
+                               .pss_bytes = or_zero(usage.pss_bytes),
+                               .rss_bytes = or_zero(usage.stat.rss_bytes)};
     return true;
 }
 
@@ -101,6 +101,7 @@ static mh_seen_process *worker_of(mh_outside *outside, int pid)
 mh_status mh_outside_count(mh_outside *outside, const int *workers, size_t count, mh_error *err)
 {
     double memory = 0;
+    uint64_t set = mh_process_mark((uint32_t)outside->main.pid);
     if (count > outside->workers_most)
         outside->workers_most = count;
     for (size_t at = 0; at < count; at++) {
@@ -109,14 +110,20 @@ mh_status mh_outside_count(mh_outside *outside, const int *workers, size_t count
             return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu workers", count);
         (void)counts_read(&worker->last, worker->pid); /* one that has ended keeps what it had */
         memory += (double)worker->last.pss_bytes;
+        set += mh_process_mark((uint32_t)worker->pid);
     }
     if (!counts_read(&outside->main.last, outside->main.pid))
         return mh_fail(err, MH_ERR_NOT_FOUND, "process %d has ended", outside->main.pid);
     machine_count(outside);
     outside->ended_ns = mh_clock_ns();
-    if (outside->memory_count < sizeof outside->memory_bytes / sizeof *outside->memory_bytes)
-        outside->memory_bytes[outside->memory_count++] =
-            memory + (double)outside->main.last.pss_bytes;
+    const mh_process_counts *main = &outside->main.last;
+    if (outside->memory_count < sizeof outside->memory / sizeof *outside->memory)
+        outside->memory[outside->memory_count++] = (mh_memory_point){
+            .t = (double)outside->ended_ns / 1e9,
+            .bytes = memory + (double)main->pss_bytes,
+            .main_bytes = (double)main->rss_bytes,
+            .set = set,
+        };
     return MH_OK;
 }
 
@@ -188,35 +195,6 @@ static double rate(uint64_t first, uint64_t last, double seconds)
     return (double)(last - first) / seconds;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
-/* The median growth from each sample to the one half the time later: a jump counts once. */
-static void memory_sum(const mh_outside *outside, double seconds, mh_usage_sum *out)
-{
-    size_t count = outside->memory_count, half = count / 2, up = 0;
-    double slopes[MH_LIVE_SECONDS_MOST / 2 + 2];
-    if (count == 0)
-        return;
-    out->memory_first_bytes = outside->memory_bytes[0];
-    out->memory_last_bytes = outside->memory_bytes[count - 1];
-    out->memory_available_bytes = (double)or_zero(outside->system_last.available_bytes);
-    out->memory_ns = (uint64_t)(seconds * 1e9);
-    if (count < 20) /* a few seconds tell nothing about growth */
-        return;
-    for (size_t at = 0; at < count - half; at++)
-        slopes[at] = outside->memory_bytes[at + half] - outside->memory_bytes[at];
-    qsort(slopes, count - half, sizeof *slopes, compare_doubles);
-    out->memory_per_s = slopes[(count - half) / 2] / ((double)half * seconds / (double)(count - 1));
-    for (size_t at = 1; at < count; at++)
-        up += mh_clearly_up(outside->memory_bytes[at] - outside->memory_bytes[at - 1],
-                            out->memory_per_s, seconds / (double)(count - 1));
-    out->memory_share_up = share(up, count - 1);
-}
-
 static void workers_sum(const mh_outside *outside, double ns, mh_usage_sum *out)
 {
     uint64_t looks = 0, run = 0, disk = 0, idle = 0, blocked = 0, locked = 0;
@@ -260,7 +238,7 @@ static int cpus_of(int pid)
     return cpus;
 }
 
-void mh_outside_sum(const mh_outside *outside, mh_facts *facts)
+void mh_outside_sum(mh_outside *outside, mh_facts *facts)
 {
     const mh_system_usage *first = &outside->system_first, *last = &outside->system_last;
     const mh_seen_process *main = &outside->main;
@@ -287,7 +265,8 @@ void mh_outside_sum(const mh_outside *outside, mh_facts *facts)
     workers_sum(outside, ns, out);
     out->loader_delay += out->workers_delay;
     out->loader_cpus = out->main_cpus + out->workers_cpus;
-    memory_sum(outside, seconds, out);
+    out->memory_available_bytes = (double)or_zero(last->available_bytes);
+    mh_memory_growth(outside->memory, outside->memory_count, out);
     facts->run_ns = wall_ns;
     facts->cpus = cpus_of(main->pid);
 }

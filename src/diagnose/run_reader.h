@@ -213,8 +213,19 @@ int mh_run_tell(const mh_run *run, uint64_t t, const mh_batch_cost *cost);
 /* The statistics of `count` waits in ns, which are put in order. */
 mh_wait_stats mh_waits_of(uint64_t *waits, size_t count);
 
-/* Whether memory that grows by `slope` a second clearly grew between two looks: by a tenth of it.
- */
-bool mh_clearly_up(double bytes, double slope, double seconds);
+/* --- memory_growth.c --- */
+
+typedef struct mh_memory_point {
+    double t;          /* s */
+    double bytes;      /* of all processes */
+    double main_bytes; /* of the training process alone; 0: not known */
+    uint64_t set;      /* which processes there were: the sum of mh_process_mark() */
+} mh_memory_point;
+
+/* A number for a process; the sum of several tells sets of processes apart. */
+uint64_t mh_process_mark(uint32_t pid);
+
+/* Fills what out->memory_ has, from points in the order of their times, which are changed. */
+void mh_memory_growth(mh_memory_point *points, size_t count, mh_usage_sum *out);
 
 #endif

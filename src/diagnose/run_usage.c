@@ -8,8 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define SLOPE_POINTS 200 /* their pairs are all compared */
-#define ROUND_MOST 4096  /* processes in one round of looks */
+#define ROUND_MOST 4096 /* processes in one round of looks */
 #define NS_PER_S 1e9
 /* Processes of one round are looked at within less; rounds are a second or more apart. */
 #define LOOK_NS UINT64_C(500000000)
@@ -224,14 +223,8 @@ static void processes_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *ou
 
 /* --- memory: the sum over all processes, look by look --- */
 
-typedef struct memory_point {
-    double t, bytes;
-    size_t processes;
-} memory_point;
-
-/* A round of looks is over when a process is looked at again: points[] gets their sums. Rounds in
- * which processes were missing, because they had not started or were gone, are left out. */
-static size_t memory_points(const mh_usages *usages, uint64_t steady, memory_point *points,
+/* A round of looks is over when a process is looked at again: points[] gets their sums. */
+static size_t memory_points(const mh_usages *usages, uint64_t steady, mh_memory_point *points,
                             uint32_t *pids)
 {
     size_t count = 0, in_round = 0;
@@ -243,82 +236,34 @@ static size_t memory_points(const mh_usages *usages, uint64_t steady, memory_poi
         while (seen < in_round && pids[seen] != look->pid)
             seen++;
         if (seen < in_round || in_round == 0 || in_round == ROUND_MOST) {
-            points[count++] = (memory_point){.t = (double)look->t / NS_PER_S};
+            points[count++] = (mh_memory_point){.t = (double)look->t / NS_PER_S};
             in_round = 0;
         }
         pids[in_round++] = look->pid;
-        points[count - 1].bytes += (double)look->memory;
-        points[count - 1].processes++;
+        mh_memory_point *point = &points[count - 1];
+        point->bytes += (double)look->memory;
+        point->set += mh_process_mark(look->pid);
+        /* not PSS: that of one process changes with how many share its pages */
+        if (look->is_main)
+            point->main_bytes = (double)(look->rss ? look->rss : look->memory);
     }
-    size_t most = 0, kept = 0;
-    for (size_t at = 0; at < count; at++)
-        most = points[at].processes > most ? points[at].processes : most;
-    for (size_t at = 0; at < count; at++)
-        if (points[at].processes == most)
-            points[kept++] = points[at];
-    return kept;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Theil and Sen: the median of the slopes of all pairs. A few odd points do not move it. */
-static double robust_slope(const memory_point *points, size_t count, double *slopes)
-{
-    size_t stride = (count + SLOPE_POINTS - 1) / SLOPE_POINTS, found = 0;
-    for (size_t a = 0; a < count; a += stride)
-        for (size_t b = a + stride; b < count; b += stride)
-            if (points[b].t > points[a].t)
-                slopes[found++] = (points[b].bytes - points[a].bytes) / (points[b].t - points[a].t);
-    if (!found)
-        return 0;
-    qsort(slopes, found, sizeof *slopes, by_value);
-    return found % 2 ? slopes[found / 2] : (slopes[found / 2 - 1] + slopes[found / 2]) / 2;
-}
-
-bool mh_clearly_up(double bytes, double slope, double seconds)
-{
-    return bytes > (slope > 0 ? 0.1 * slope * seconds : 0);
-}
-
-/* The share of the intervals that are part of the growth: one that has less than a tenth of what
- * the slope would have it gain is not, so that one jump among looks that are all alike is not
- * growth all the time. */
-static double share_up(const memory_point *points, size_t count, double slope)
-{
-    size_t up = 0;
-    for (size_t at = 1; at < count; at++) {
-        double seconds = points[at].t - points[at - 1].t;
-        up += mh_clearly_up(points[at].bytes - points[at - 1].bytes, slope, seconds);
-    }
-    return count > 1 ? (double)up / (double)(count - 1) : 0;
+    return count;
 }
 
 static mh_status memory_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *out, mh_error *err)
 {
     size_t looks = usages->look_count;
-    memory_point *points = mh_calloc(looks, sizeof *points);
+    mh_memory_point *points = mh_calloc(looks, sizeof *points);
     uint32_t *pids = mh_calloc(ROUND_MOST, sizeof *pids);
-    double *slopes = mh_calloc(SLOPE_POINTS * SLOPE_POINTS / 2, sizeof *slopes);
     mh_status status = MH_OK;
-    if (points && pids && slopes) {
+    if (points && pids) {
         qsort(usages->looks, looks, sizeof *usages->looks, by_time);
-        size_t count = memory_points(usages, steady, points, pids);
-        out->memory_first_bytes = count ? points[0].bytes : 0;
-        out->memory_last_bytes = count ? points[count - 1].bytes : 0;
-        out->memory_per_s = robust_slope(points, count, slopes);
-        out->memory_share_up = share_up(points, count, out->memory_per_s);
-        if (count)
-            out->memory_ns = (uint64_t)((points[count - 1].t - points[0].t) * NS_PER_S);
+        mh_memory_growth(points, memory_points(usages, steady, points, pids), out);
     } else {
         status = mh_fail(err, MH_ERR_NOMEM, "no memory for %zu looks at processes", looks);
     }
     mh_free(points);
     mh_free(pids);
-    mh_free(slopes);
     return status;
 }
 

@@ -547,7 +547,7 @@ static void list_others(mh_inquiry *inquiry, double straggler_gain)
     }
     if (straggler_gain >= MH_GAIN_MATTERS)
         list_other(inquiry->out, MH_CAUSE_STRAGGLER, straggler_gain);
-    if (mh_memory_grows(&inquiry->facts->usage))
+    if (mh_memory_grows(inquiry->facts))
         list_other(inquiry->out, MH_CAUSE_MEMORY, 1);
 }
 
@@ -590,12 +590,13 @@ static mh_status choose(mh_inquiry *inquiry, double straggler_gain, mh_error *er
     inquiry->loss = loss;
     if (straggler_gain >= MH_GAIN_MATTERS && straggler_gain >= gain)
         out->cause = MH_CAUSE_STRAGGLER;
-    else if (gain < mh_memory_weight(&inquiry->facts->usage))
-        out->cause = MH_CAUSE_MEMORY;
     else if (loss != MH_LOSS_COUNT)
         out->cause = cause_of(inquiry, loss);
     else
-        return judge_rest(inquiry, err);
+        MH_TRY(judge_rest(inquiry, err));
+    /* it costs no time yet: only where nothing else does is it what to look at first */
+    if (out->cause == MH_CAUSE_DEVICE && mh_memory_grows(inquiry->facts))
+        out->cause = MH_CAUSE_MEMORY;
     return MH_OK;
 }
 
@@ -641,6 +642,7 @@ static void clean_facts(mh_facts *facts)
         &usage->workers_idle,
         &usage->workers_blocked,
         &usage->workers_locked,
+        &usage->memory_even,
     };
     for (size_t at = 0; at < sizeof numbers / sizeof *numbers; at++) {
         if (!(*numbers[at] >= 0 && *numbers[at] < 1e18))

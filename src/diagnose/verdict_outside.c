@@ -185,7 +185,7 @@ void mh_outside_judge(const mh_facts *facts, mh_verdict *out)
     out->stages.train = 1 - waited;
     mh_evidence(out, "seen from outside for %.3g s: batches and samples were not measured",
                 seconds);
-    if (mh_memory_grows(usage) && waited < SEEN_WAITING) {
+    if (mh_memory_grows(facts) && waited < SEEN_WAITING) {
         out->cause = MH_CAUSE_MEMORY;
         mh_memory_say(out, facts, 1);
         return;
@@ -202,7 +202,7 @@ void mh_outside_judge(const mh_facts *facts, mh_verdict *out)
         else
             say_healthy(out);
     }
-    if (mh_memory_grows(usage)) {
+    if (mh_memory_grows(facts)) {
         out->others[out->other_count++] = (mh_suspect){MH_CAUSE_MEMORY, 1};
         mh_memory_say(out, facts, 0);
     }

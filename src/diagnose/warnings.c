@@ -10,36 +10,40 @@
 /* Growth that counts: more than allocators and caches add while they settle. */
 #define GROWTH_LEAST 32e6
 #define GROWTH_SHARE 0.05
-/* Grew in more than this share of the looks taken, and as evenly as to the end: a plateau reached
- * early has a small slope and a large growth. */
+/* Grew in more than this share of the looks taken, and in every quarter of the time by at least
+ * this much of what it did in another. */
 #define GROWTH_STEADY 0.6
 #define GROWTH_EVEN 0.5
-/* Looks are a second apart: fewer than these show no slope. */
-#define GROWTH_SECONDS 4.0
+/* For a minute; or over several epochs, as what a first epoch fills is full in the next. */
+#define GROWTH_SECONDS 60.0
+#define GROWTH_EPOCHS 3.0
+#define GROWTH_EPOCHS_SECONDS 8.0
+/* Memory that lasts for longer than this is no threat to a run. */
+#define GROWTH_THREAT_S (24 * 3600.0)
 
 static double grown_bytes(const mh_usage_sum *usage)
 {
     return usage->memory_per_s * mh_ns(usage->memory_ns) / 1e9;
 }
 
-/* By the slope: a last look may come when the run has ended and its memory is free again. */
-int mh_memory_grows(const mh_usage_sum *usage)
+static int seen_for_long(const mh_facts *facts)
 {
-    double growth = grown_bytes(usage);
-    double ends = usage->memory_last_bytes - usage->memory_first_bytes;
-    return mh_ns(usage->memory_ns) / 1e9 >= GROWTH_SECONDS && growth >= GROWTH_LEAST &&
-           growth >= GROWTH_SHARE * usage->memory_first_bytes &&
-           usage->memory_share_up >= GROWTH_STEADY && growth >= GROWTH_EVEN * ends;
+    double seconds = mh_ns(facts->usage.memory_ns) / 1e9, run = mh_ns(facts->run_ns) / 1e9;
+    double epochs = run > 0 ? mh_ns(facts->epochs) * seconds / run : 0;
+    return seconds >= GROWTH_SECONDS ||
+           (seconds >= GROWTH_EPOCHS_SECONDS && epochs >= GROWTH_EPOCHS);
 }
 
-/* A run that ends soon is worse off than one that is half as fast again; one that has an hour is
- * not. */
-double mh_memory_weight(const mh_usage_sum *usage)
+/* By the slope: a last look may come when the run has ended and its memory is free again. */
+int mh_memory_grows(const mh_facts *facts)
 {
-    if (!mh_memory_grows(usage))
-        return 0;
-    double left = usage->memory_available_bytes;
-    return left > 0 && left < 3600 * usage->memory_per_s ? 1.5 : 1.1;
+    const mh_usage_sum *usage = &facts->usage;
+    double growth = grown_bytes(usage);
+    int threat = usage->memory_available_bytes > 0 &&
+                 usage->memory_available_bytes < GROWTH_THREAT_S * usage->memory_per_s;
+    int steady = usage->memory_share_up >= GROWTH_STEADY && usage->memory_even >= GROWTH_EVEN;
+    return threat && steady && seen_for_long(facts) && growth >= GROWTH_LEAST &&
+           growth >= GROWTH_SHARE * usage->memory_first_bytes;
 }
 
 static const char *memory_hint(const mh_facts *facts)
@@ -188,7 +192,7 @@ static void warn_cpus(const mh_inquiry *inquiry)
 static void warn_memory(const mh_inquiry *inquiry)
 {
     const mh_usage_sum *usage = &inquiry->facts->usage;
-    if (inquiry->out->cause != MH_CAUSE_MEMORY && mh_memory_grows(usage))
+    if (inquiry->out->cause != MH_CAUSE_MEMORY && mh_memory_grows(inquiry->facts))
         mh_memory_say(inquiry->out, inquiry->facts, 0);
     if (usage->memory_available_bytes > 0 &&
         usage->memory_last_bytes > 4 * usage->memory_available_bytes)

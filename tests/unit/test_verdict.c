@@ -199,12 +199,13 @@ static plant plant_memory(uint64_t *seed)
 {
     plant planted = plant_control(seed);
     mh_usage_sum *usage = &planted.facts.usage;
-    double per_s = planted_between(seed, 5e6, 200e6), seconds = planted_between(seed, 8, 60);
+    double per_s = planted_between(seed, 5e6, 200e6), seconds = planted_between(seed, 60, 600);
     usage->wall_ns = usage->memory_ns = (uint64_t)(seconds * 1e9);
     usage->memory_first_bytes = planted_between(seed, 100e6, 700e6);
     usage->memory_last_bytes = usage->memory_first_bytes + per_s * seconds;
     usage->memory_per_s = per_s * planted_between(seed, 0.8, 1.1);
     usage->memory_share_up = planted_between(seed, 0.8, 1);
+    usage->memory_even = planted_between(seed, 0.7, 1);
     usage->memory_available_bytes = 4e9;
     planted.cause = MH_CAUSE_MEMORY;
     return planted;
@@ -309,7 +310,7 @@ static void a_plateau_is_no_growth(void **state)
     plant planted = plant_memory(&seed);
     mh_usage_sum *usage = &planted.facts.usage, grown = *usage;
     assert_int_equal(judged(&planted.facts).cause, MH_CAUSE_MEMORY);
-    usage->memory_per_s *= 0.1;
+    usage->memory_even = 0.1;
     assert_int_equal(judged(&planted.facts).cause, MH_CAUSE_DEVICE);
     *usage = grown;
     usage->memory_share_up = 0.4;
