@@ -252,7 +252,7 @@ typedef struct mh_stage_shares { /* of the steady time, 0..1; they add up to 1 *
 
 typedef struct mh_suspect {
     mh_cause cause;
-    double gain; /* run time now / run time without the cause, by replay; 1: nothing to win */
+    double gain; /* run time now / run time after its own fix, by replay; 1: nothing to win */
 } mh_suspect;
 
 /* The fix as settings, so that a program can try it; -1: leave as it is. */

@@ -192,6 +192,19 @@ void mh_say_loss(const mh_inquiry *inquiry)
                     inquiry->measured_ns / 1e9);
 }
 
+void mh_say_crowd_first(const mh_inquiry *inquiry)
+{
+    double most = 0;
+    for (int loss = 0; loss < MH_LOSS_COUNT; loss++)
+        most = inquiry->fix_gain[loss] > most ? inquiry->fix_gain[loss] : most;
+    if (inquiry->loss == MH_LOSS_CROWD && most > inquiry->out->predicted_gain)
+        mh_evidence(
+            inquiry->out,
+            "another fix promises more (%.2f), but by times taken in this crowd: first fewer "
+            "workers, then measure again",
+            most);
+}
+
 void mh_say_waiting(const mh_inquiry *inquiry)
 {
     mh_verdict *out = inquiry->out;

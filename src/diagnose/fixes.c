@@ -435,8 +435,12 @@ static void say_nothing_to_fix(mh_inquiry *inquiry)
     mh_verdict *out = inquiry->out;
     if (out->cause == MH_CAUSE_DEVICE)
         mh_say_fix(out, "nothing in the loader: it keeps up; a faster step is what would help");
-    else if (inquiry->facts->batch_count < 2)
-        mh_say_fix(out, "one batch shows no pace: measure a run of 20 batches or more");
+    else if (mh_too_short(inquiry))
+        mh_say_fix(
+            out,
+            "%.0f batches after the first show no pace: measure a run of %d batches or more, "
+            "and longer with --seconds where --pid looks",
+            inquiry->sums.batches, MH_BATCHES_ENOUGH + 1);
     else if (inquiry->sums.fetch_known * 2 < inquiry->sums.batches)
         mh_say_fix(out, "the loop waits and the workers were not measured: iterate "
                         "millhead.watch(loader), or run millhead doctor -- python train.py");

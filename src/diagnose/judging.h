@@ -21,7 +21,8 @@
 #define MH_LOCK_QUEUE 0.5
 #define MH_LOCK_SHARE 0.25
 
-#define MH_PROBES_ENOUGH 20 /* before their answer counts */
+#define MH_PROBES_ENOUGH 20  /* before their answer counts */
+#define MH_BATCHES_ENOUGH 20 /* before anything is said of a run's pace */
 
 /* Ways a run loses time; several may belong to one cause. */
 typedef enum mh_loss {
@@ -66,8 +67,9 @@ typedef struct mh_inquiry {
     double other_cpus;      /* CPUs others used, as far as sampled */
     double runnable;        /* threads of the run that had or wanted a CPU */
     double gain[MH_LOSS_COUNT];
-    double gap_ns;     /* waits for first batches of later epochs, replayed */
-    int crowd_workers; /* the number that would be better; 0: not crowded */
+    double fix_gain[MH_LOSS_COUNT]; /* of its fix, where the loss matters; else 0 */
+    double gap_ns;                  /* waits for first batches of later epochs, replayed */
+    int crowd_workers;              /* the number that would be better; 0: not crowded */
     mh_slow_worker slow;
     mh_loss loss; /* the one that was chosen */
     mh_verdict *out;
@@ -80,6 +82,9 @@ mh_status mh_inquiry_time(const mh_inquiry *inquiry, const mh_replay_options *op
 /* Whether workers wait for each other: for a lock, or one of few places, that they share. More of
  * them then win nothing. */
 int mh_lock_holds_up(const mh_inquiry *inquiry);
+
+/* Whether there are too few batches to tell anything. */
+int mh_too_short(const mh_inquiry *inquiry);
 
 /* Bytes from storage in a second of the steady part. */
 double mh_read_per_s(const mh_inquiry *inquiry);
@@ -96,6 +101,7 @@ void mh_say_fix(mh_verdict *out, const char *format, ...) MH_PRINTF(2, 3);
 void mh_say_waiting(const mh_inquiry *inquiry);
 void mh_say_loss(const mh_inquiry *inquiry); /* the numbers of the one that was chosen */
 void mh_say_trust(const mh_inquiry *inquiry);
+void mh_say_crowd_first(const mh_inquiry *inquiry); /* though another fix promises more */
 
 /* fixes.c: fills fix, fix_settings and predicted_gain for out->cause and inquiry->loss. */
 mh_status mh_fix_make(mh_inquiry *inquiry, mh_error *err);

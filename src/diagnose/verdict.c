@@ -539,11 +539,19 @@ static void list_other(mh_verdict *out, mh_cause cause, double gain)
     }
 }
 
+/* With the gains of their fixes, as the cause has it. One that is larger by less than can be told
+ * from luck is as large. */
 static void list_others(mh_inquiry *inquiry, double straggler_gain)
 {
+    double first = inquiry->out->predicted_gain;
+    if (mh_too_short(inquiry))
+        return;
     for (int loss = 0; loss < MH_LOSS_COUNT; loss++) {
+        double gain = inquiry->fix_gain[loss];
+        if (gain > first && gain < MH_GAIN_MATTERS * first)
+            gain = first;
         if (inquiry->gain[loss] >= matters((mh_loss)loss))
-            list_other(inquiry->out, cause_of(inquiry, (mh_loss)loss), inquiry->gain[loss]);
+            list_other(inquiry->out, cause_of(inquiry, (mh_loss)loss), gain);
     }
     if (straggler_gain >= MH_GAIN_MATTERS)
         list_other(inquiry->out, MH_CAUSE_STRAGGLER, straggler_gain);
@@ -555,8 +563,6 @@ static void list_others(mh_inquiry *inquiry, double straggler_gain)
 static mh_status judge_rest(mh_inquiry *inquiry, mh_error *err)
 {
     mh_verdict *out = inquiry->out;
-    if (inquiry->facts->batch_count < 2)
-        return MH_OK; /* the wait for a first batch tells nothing of the next */
     mh_replay_options free_loader = inquiry->base;
     free_loader.fetch_cpu = free_loader.fetch_blocked = 0;
     free_loader.collate = 0;
@@ -582,12 +588,57 @@ static mh_status judge_rest(mh_inquiry *inquiry, mh_error *err)
     return MH_OK;
 }
 
+/* Start-up is in first batches too. */
+int mh_too_short(const mh_inquiry *inquiry)
+{
+    double batches = inquiry->loss == MH_LOSS_STARTUP ? (double)inquiry->facts->batch_count
+                                                      : inquiry->sums.batches;
+    return batches < MH_BATCHES_ENOUGH;
+}
+
+/* What each loss's own fix wins. Other workers change more than one loss; what they win beyond this
+ * one is not to its credit. */
+static mh_status try_fixes(mh_inquiry *inquiry, mh_error *err)
+{
+    for (int loss = 0; loss < MH_LOSS_COUNT; loss++) {
+        if (inquiry->gain[loss] < matters((mh_loss)loss))
+            continue;
+        mh_verdict verdict = *inquiry->out;
+        mh_inquiry other = *inquiry;
+        other.out = &verdict;
+        other.loss = (mh_loss)loss;
+        verdict.cause = cause_of(inquiry, (mh_loss)loss);
+        MH_TRY(mh_fix_make(&other, err));
+        double most = (mh_loss)loss == inquiry->loss ? verdict.predicted_gain : inquiry->gain[loss];
+        inquiry->fix_gain[loss] = verdict.predicted_gain < most ? verdict.predicted_gain : most;
+    }
+    return MH_OK;
+}
+
+/* The largest loss, unless the fix of another wins clearly more. */
+static mh_loss most_worth(const mh_inquiry *inquiry, mh_loss best)
+{
+    mh_loss first = best;
+    for (int loss = 0; best != MH_LOSS_CROWD && loss < MH_LOSS_COUNT; loss++) {
+        double gain = inquiry->fix_gain[loss];
+        if (gain >= MH_GAIN_MATTERS * inquiry->fix_gain[best] && gain > inquiry->fix_gain[first])
+            first = (mh_loss)loss;
+    }
+    return first;
+}
+
 static mh_status choose(mh_inquiry *inquiry, double straggler_gain, mh_error *err)
 {
     mh_verdict *out = inquiry->out;
-    mh_loss loss = largest(inquiry);
+    mh_loss loss = inquiry->loss = largest(inquiry);
     double gain = loss == MH_LOSS_COUNT ? 1 : inquiry->gain[loss];
-    inquiry->loss = loss;
+    if (mh_too_short(inquiry)) {
+        inquiry->loss = MH_LOSS_COUNT;
+        return MH_OK;
+    }
+    MH_TRY(try_fixes(inquiry, err));
+    if (loss != MH_LOSS_COUNT)
+        loss = inquiry->loss = most_worth(inquiry, loss);
     if (straggler_gain >= MH_GAIN_MATTERS && straggler_gain >= gain)
         out->cause = MH_CAUSE_STRAGGLER;
     else if (loss != MH_LOSS_COUNT)
@@ -669,6 +720,7 @@ static mh_status judge(mh_inquiry *inquiry, mh_error *err)
     } else {
         mh_say_loss(inquiry);
         MH_TRY(mh_fix_make(inquiry, err));
+        mh_say_crowd_first(inquiry);
     }
     mh_say_trust(inquiry);
     list_others(inquiry, straggler.gain);

@@ -206,12 +206,12 @@ static void warn_short(const mh_inquiry *inquiry)
 {
     const mh_replay_options *base = &inquiry->base;
     double under_way = base->workers ? (double)base->workers * base->prefetch : 1;
-    double needed = 3 * under_way > 20 ? 3 * under_way : 20;
+    double needed = 3 * under_way > MH_BATCHES_ENOUGH ? 3 * under_way : MH_BATCHES_ENOUGH;
     if (inquiry->sums.batches < needed)
         mh_warning(inquiry->out,
-                   "the run is short: %.0f batches after the first ones, %.0f are "
-                   "needed to see a steady pace",
-                   inquiry->sums.batches, needed);
+                   "the run is short: %.0f batches after the first ones, %.0f %s a steady pace",
+                   inquiry->sums.batches, needed,
+                   mh_too_short(inquiry) ? "are needed to see" : "would show");
 }
 
 /* Worth a word though it is no cause: with torch it is there in every run. */

@@ -121,6 +121,9 @@ static inline const char *planted_wrong_with(const mh_verdict *verdict)
             return "the cause is listed among the others";
         if (at && verdict->others[at].gain > verdict->others[at - 1].gain)
             return "others are not in order";
+        if (verdict->others[at].gain > verdict->predicted_gain &&
+            verdict->cause != MH_CAUSE_OVERSUBSCRIBED)
+            return "another promises more";
     }
     for (size_t at = 0; at < verdict->evidence_count; at++) {
         if (strstr(verdict->evidence[at], "nan") || strstr(verdict->evidence[at], "inf"))
