@@ -230,6 +230,13 @@ static void sum_up(mh_live *live)
     if (!live->inside) {
         note(live, "looked at process %d and %zu workers from outside for %.1f s", live->pid,
              live->outside.workers_most, seconds);
+        uint64_t between = live->outside.between;
+        double share = (double)between / (double)(between + live->outside.main.looks + 1);
+        if (share >= 0.01)
+            note(live,
+                 "in %.0f %% of the looks it ended workers or waited for new ones to begin an "
+                 "epoch: persistent_workers=True keeps them",
+                 100 * share);
         if (live->outside.main.hidden)
             note(live, "what they wait for may not be seen: run as root, or watch it from inside");
         return;

@@ -35,7 +35,12 @@ typedef struct mh_outside {
     mh_seen_process *workers;
     size_t worker_count, worker_room; /* all that were seen, those that ended too */
     size_t workers_most;              /* at one time */
-    int pin_thread;                   /* torch's thread that pins memory; 0: none */
+    /* The main thread waits, for so many looks in a row; whether workers ended meanwhile: then it
+     * ends an epoch or begins one, and those looks count as `between`. */
+    uint64_t waiting_looks, between;
+    size_t workers_alive; /* at the last look */
+    bool epoch_ends;
+    int pin_thread; /* torch's thread that pins memory; 0: none */
     uint64_t began_ns, ended_ns;
     mh_system_usage system_first, system_last;
     mh_busiest_disk disk;

@@ -164,8 +164,23 @@ static mh_thread_look process_look(mh_seen_process *seen,
     return look;
 }
 
+/* A wait is over. Joining workers looks like waiting for their batches, and the first batch of new
+ * ones is waited for because they start. */
+static void wait_ends(mh_outside *outside)
+{
+    if (outside->epoch_ends) {
+        outside->between += outside->waiting_looks;
+        outside->main.queue -= outside->waiting_looks;
+        outside->main.looks -= outside->waiting_looks;
+    }
+    outside->waiting_looks = 0;
+    outside->epoch_ends = false;
+}
+
 void mh_outside_look(mh_outside *outside)
 {
+    uint64_t queue = outside->main.queue;
+    size_t alive = 0;
     mh_thread_look main = process_look(&outside->main, takes_from_queue);
     /* With pinned memory a thread stands between: the main thread waits for it by a lock, as it
      * does for much else, but for data only while that thread waits for the workers. */
@@ -177,7 +192,14 @@ void mh_outside_look(mh_outside *outside)
         }
     }
     for (size_t at = 0; at < outside->worker_count; at++)
-        (void)process_look(&outside->workers[at], polls_queue);
+        alive += process_look(&outside->workers[at], polls_queue).waiting != MH_WAITING_GONE;
+    if (outside->main.queue > queue) {
+        outside->waiting_looks++;
+        outside->epoch_ends |= alive == 0 || alive < outside->workers_alive;
+    } else {
+        wait_ends(outside);
+    }
+    outside->workers_alive = alive;
 }
 
 /* --- sums --- */
@@ -245,6 +267,7 @@ void mh_outside_sum(mh_outside *outside, mh_facts *facts)
     mh_usage_sum *out = &facts->usage;
     uint64_t wall_ns = outside->ended_ns - outside->began_ns;
     double ns = wall_ns ? (double)wall_ns : 1, seconds = ns / 1e9;
+    wait_ends(outside);
     *out = (mh_usage_sum){
         .wall_ns = wall_ns,
         .machine_cpus = last->cpus,

@@ -87,6 +87,11 @@ static double delay_untold(const mh_usage_sum *usage, double time, double told)
     return usage->wall_ns ? above_zero(waiting * time - told) : 0;
 }
 
+static int device_is_busy(const mh_usage_sum *usage)
+{
+    return usage->wall_ns && usage->gpu_util >= DEVICE_BUSY;
+}
+
 /* Whether what the consumer does on a CPU in its steps is its own work and not the training. */
 static int main_is_known(const mh_facts *facts)
 {
@@ -112,7 +117,7 @@ static int main_is_known(const mh_facts *facts)
     delay += smaller(untold, step - delay);
     if (measured * 2 < (double)facts->batch_count || blocked < DEVICE_BLOCKED * (step - delay))
         return 0;
-    if (usage->wall_ns && usage->gpu_util >= DEVICE_BUSY)
+    if (device_is_busy(usage))
         return 0;
     double own_cpus = (cpu + waits_cpu) / (step + waits + 1);
     int helped = usage->wall_ns && usage->main_cpus > HELPED * own_cpus + 0.1;
@@ -132,6 +137,7 @@ void mh_costing_init(mh_costing *costing, const mh_facts *facts)
         .inline_fetch = facts->workers == 0 || strcmp(facts->kind, "iterable") == 0,
         .pins = facts->pin_memory == 1,
         .main_known = main_is_known(facts),
+        .device_busy = device_is_busy(&facts->usage),
         .mean_wait = count > 0 ? sum / count : 0,
     };
     if (costing->inline_fetch) {
@@ -190,6 +196,16 @@ static void cost_making(mh_costs *out, const mh_costing *costing, const mh_batch
         out->unknown = making;
 }
 
+/* What is left of a step beside its training. Of what it waited for a CPU the training has its
+ * share: it was measured by the clock. */
+static double beside_training(const mh_batch_cost *batch, double worked, double delay)
+{
+    double step = mh_ns(batch->step), train = smaller(mh_ns(batch->step_train), step);
+    return step > 0 ? above_zero(worked - train + delay * train / step) : 0;
+}
+
+/* Blocked beside the training is the consumer's own doing only because the loop says what its
+ * training is: hooks count what the thread sleeps as training. A busy device knows better. */
 static void cost_step(mh_costs *out, const mh_costing *costing, const mh_batch_cost *batch)
 {
     double cpu, blocked, main_work = 0;
@@ -197,11 +213,11 @@ static void cost_step(mh_costs *out, const mh_costing *costing, const mh_batch_c
           &out->step_delay, &blocked);
     split_wake_ups(costing, MH_PHASE_STEP, &out->step_delay, &blocked);
     if (batch->step_train != MH_NOT_MEASURED)
-        main_work = above_zero(cpu + blocked - mh_ns(batch->step_train));
+        main_work = beside_training(batch, cpu + blocked, out->step_delay);
     else if (costing->main_known)
         main_work = cpu;
     out->main_cpu = smaller(main_work, cpu);
-    out->main_blocked = main_work - out->main_cpu;
+    out->main_blocked = costing->device_busy ? 0 : main_work - out->main_cpu;
     out->train_cpu = cpu - out->main_cpu;
     out->train_blocked = blocked - out->main_blocked;
 }

@@ -29,6 +29,7 @@ typedef struct mh_costing {
     int inline_fetch;         /* the consumer makes the batches itself */
     int pins;                 /* the consumer pins the batches it makes */
     int main_known;           /* the consumer's own work can be told from training */
+    int device_busy;          /* a device was sampled, and it works nearly all the time */
     double mean_wait;         /* of all but first batches */
     double waking[MH_PHASES]; /* share of a phase's delay that comes from waking up, 0..1 */
     double pickling;          /* of a batch, on each side, were it to come from a worker */

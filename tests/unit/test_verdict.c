@@ -610,6 +610,56 @@ static void work_of_the_process_is_seen_on_a_busy_machine(void **state)
     free(planted_batches(&planted.facts));
 }
 
+/* Launches, then a wait for the device in .item(): by the hooks all but the CPU time beside the
+ * launches is training. */
+static void waiting_for_the_device_is_training(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(200, 2, 2, 30 * MS);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < 200; at++) {
+        batches[at].fetch = batches[at].fetch_cpu = MS / 10;
+        batches[at].step_cpu = 10 * MS;
+        batches[at].step_train = 30 * MS - MS / 10;
+    }
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_DEVICE);
+    assert_false(lists(&verdict, MH_CAUSE_MAIN));
+    assert_true(verdict.stages.main < 0.01);
+    for (size_t at = 0; at < 200; at++) /* of the CPU time only the launches are training */
+        batches[at].step_train = 22 * MS;
+    verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_MAIN);
+    assert_true(fabs(verdict.stages.main - 8.0 / 30) < 0.01);
+    for (size_t at = 0; at < 200; at++) { /* the same on a busy machine */
+        batches[at].step += 30 * MS;
+        batches[at].step_delay = 30 * MS;
+        batches[at].step_train = 44 * MS;
+    }
+    verdict = judged(&facts);
+    assert_true(fabs(verdict.stages.main - 8.0 / 60) < 0.01);
+    free(batches);
+}
+
+/* The loop says that its training takes 5 ms of 30, and sleeps for the rest: a request for every
+ * step. A device that works all the while says that this was it. */
+static void a_busy_device_is_what_was_waited_for(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(200, 2, 2, 30 * MS);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < 200; at++) {
+        batches[at].fetch = batches[at].fetch_cpu = MS / 10;
+        batches[at].step_cpu = MS;
+        batches[at].step_train = 5 * MS;
+    }
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_MAIN);
+    facts.usage.wall_ns = 6000 * MS;
+    facts.usage.gpu_util = 0.95;
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_DEVICE);
+    free(batches);
+}
+
 static int warns(const mh_verdict *verdict, const char *text)
 {
     for (size_t at = 0; at < verdict->warning_count; at++) {
@@ -905,6 +955,8 @@ int main(void)
         cmocka_unit_test(others_on_the_machine_are_counted),
         cmocka_unit_test(waiting_for_others_is_no_work_of_the_process),
         cmocka_unit_test(work_of_the_process_is_seen_on_a_busy_machine),
+        cmocka_unit_test(waiting_for_the_device_is_training),
+        cmocka_unit_test(a_busy_device_is_what_was_waited_for),
         cmocka_unit_test(helpers_of_a_worker_are_no_latency),
         cmocka_unit_test(helpers_of_the_loop_are_no_latency),
         cmocka_unit_test(collate_advice_knows_the_loader),

@@ -171,10 +171,11 @@ class Epoch:
 
 
 def _with_hooks(steps: _core.Steps, hooks: Any) -> tuple[Any, Any]:
-    """``ask`` and ``got`` of a loop in which torch's hooks show when it trains."""
+    """``ask`` and ``got`` of a loop in which torch's hooks show when it trains, unless it says so
+    itself."""
 
     def ask(train_ns: int) -> None:
-        steps.ask(max(train_ns, hooks.take()))
+        steps.ask(train_ns if train_ns >= 0 else hooks.take())
 
     def got(samples: int, worker: int, nth: int, size: int, texts: int) -> bytes | None:
         lines = steps.got(samples, worker, nth, size, texts)

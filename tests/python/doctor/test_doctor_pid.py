@@ -113,6 +113,15 @@ def test_training_is_not_taken_for_the_validation_between_its_epochs() -> None:
     assert found["cause"] == "device-bound", found
 
 
+@pytest.mark.parametrize("what", ["trains", "trains in short epochs"])
+@pytest.mark.parametrize("kind", ["torch", "millhead"])
+def test_training_on_the_cpu_is_no_work_beside_training(kind: str, what: str) -> None:
+    with _loop(kind, what, "1") as loop:
+        found = _diagnosis(loop.pid, "--seconds", "4")
+    assert found["cause"] == "device-bound", found
+    assert all(other["cause"] != "main-bound" for other in found["others"]), found
+
+
 @pytest.mark.parametrize("kind", ["torch", "millhead"])
 def test_workers_that_wait_for_each_other_are_seen(kind: str) -> None:
     with _loop(kind, "lock", "4") as loop:
