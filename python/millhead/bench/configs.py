@@ -52,6 +52,16 @@ class Config:
         return int(self.given.get("num_workers", 0))
 
     @property
+    def other_numbers(self) -> bool:
+        """Whether its samples come in another order, or draw other random numbers."""
+        return self.given.get("dispatch") == "sample" or self.given.get("in_order") is False
+
+    @property
+    def settings(self) -> int:
+        """How many there are: fewer are plainer."""
+        return len(self.given.keys() - {"name", "loader"})
+
+    @property
     def batch_size(self) -> int | None:
         """Its samples per batch; None: single samples."""
         size: int | None = self.given.get("batch_size", 1)

@@ -141,8 +141,8 @@ def cause_of(run: Path) -> str | None:
 
 
 def recommend(rows: list[Row], baseline: Row) -> tuple[Row, str]:
-    """The fastest in total time; where others are as fast within the error bars, the one with the
-    fewest workers and the least memory. Other batch sizes are other trainings: they do not count."""
+    """The fastest in total time; where others are as fast within the error bars, the plainest. Other
+    batch sizes are other trainings: they do not count."""
     done = [row for row in rows if row.done]
     alike = [row for row in done if row.config.batch_size == baseline.config.batch_size]
     if len(done) == 1:
@@ -151,8 +151,16 @@ def recommend(rows: list[Row], baseline: Row) -> tuple[Row, str]:
     as_fast = [row for row in alike if _gap(row, best) <= _noise(row, best)]
     if baseline in as_fast:
         return baseline, _why_stay(baseline, alike) + _other_sizes(done, baseline)
-    chosen = min(as_fast, key=lambda row: (row.config.workers, row.mean("pss_mb")))
+    chosen = min(as_fast, key=_plainness)
     return chosen, _why_change(chosen, best, baseline) + _other_sizes(done, chosen)
+
+
+def _plainness(row: Row) -> tuple[Any, ...]:
+    """In a tie the smallest wins: never one that changes the random numbers, the plain default
+    first, then what takes least."""
+    config = row.config
+    memory = row.mean("pss_mb")
+    return config.other_numbers, config.name != "default", config.workers, config.settings, memory
 
 
 def _other_sizes(done: list[Row], chosen: Row) -> str:
@@ -173,8 +181,10 @@ def _gap(row: Row, best: Row) -> float:
 
 
 def _noise(one: Row, other: Row) -> float:
-    """The error bar of their difference, in seconds a sample."""
-    spread = math.hypot(_bar(one), _bar(other))
+    """The error bar of their difference, in seconds a sample. One that was run once varies as much
+    as the other."""
+    bars = _bar(one), _bar(other)
+    spread = math.hypot(bars[0] or bars[1], bars[1] or bars[0])
     return max(spread, _USUAL_NOISE * min(one.per_sample(), other.per_sample()))
 
 
@@ -190,9 +200,19 @@ def _why_change(chosen: Row, best: Row, baseline: Row) -> str:
         f"({baseline.config.name}), {faster:.2g} times as fast"
     )
     if chosen is not best:
-        spared = "fewer workers" if chosen.config.workers < best.config.workers else "less memory"
-        why += f"; {best.config.name} is no faster beyond noise, and this takes {spared}"
+        why += f"; {best.config.name} shows no difference beyond noise, and this {_better(chosen, best)}"
     return why
+
+
+def _better(chosen: Row, best: Row) -> str:
+    """Why it wins the tie."""
+    if best.config.other_numbers and not chosen.config.other_numbers:
+        return "keeps the order and the random numbers"
+    if chosen.config.name == "default":
+        return "is the plain default"
+    if chosen.config.workers < best.config.workers:
+        return "takes fewer workers"
+    return "needs fewer settings or less memory"
 
 
 def _why_stay(baseline: Row, rows: list[Row]) -> str:
@@ -208,10 +228,13 @@ def _why_stay(baseline: Row, rows: list[Row]) -> str:
             f"(a batch is there in {waited * 1e3:.2g} ms)"
         )
     if share < _KEPT_UP:
-        return f"it keeps up: training waits {share:.0%} of the time, and nothing of its batch size is faster"
+        return (
+            f"it keeps up: training waits {share:.0%} of the time, and others of its batch size show "
+            "no difference beyond noise"
+        )
     return (
-        "no other is faster beyond noise, although training waits "
-        f"{share:.0%} of the time: see its cause"
+        "no difference beyond noise: no other is faster, although training waits "
+        f"{share:.0%} of the time; see its cause"
     )
 
 

@@ -225,7 +225,38 @@ def test_fewer_workers_are_preferred_within_the_error_bars() -> None:
     four = _row("four", [10.9, 11.5], 0.01, 0.2, num_workers=4)
     chosen, reason = recommend([base, four, two], base)
     assert chosen is two
-    assert "four is no faster beyond noise, and this takes fewer workers" in reason
+    assert "four shows no difference beyond noise, and this takes fewer workers" in reason
+
+
+def test_in_a_tie_the_plain_default_wins() -> None:
+    base = _row("base", [20.0, 20.2], 0.1, 0.1)
+    plain = _row("default", [11.0, 12.4], 0.01, 0.2, num_workers=2)
+    fewer = _row("fewer", [11.3, 11.4], 0.01, 0.2, num_workers=1)
+    tuned = _row("tuned", [11.2, 11.3], 0.01, 0.2, num_workers=2, prefetch_factor=4)
+    chosen, reason = recommend([base, tuned, fewer, plain], base)
+    assert chosen is plain
+    assert "shows no difference beyond noise, and this is the plain default" in reason
+
+
+@pytest.mark.parametrize("other", [{"dispatch": "sample"}, {"in_order": False}])
+def test_other_random_numbers_never_win_a_tie(other: dict[str, Any]) -> None:
+    base = _row("base", [20.0, 20.2], 0.1, 0.1)
+    four = _row("four", [11.0, 12.4], 0.01, 0.2, num_workers=4)
+    sample = _row("sample", [10.5], 0.01, 0.2, num_workers=2, **other)  # one short run
+    chosen, reason = recommend([base, sample, four], base)
+    assert chosen is four
+    assert "sample shows no difference beyond noise" in reason
+    assert "keeps the order and the random numbers" in reason
+    far = _row("far", [5.0], 0.01, 0.2, num_workers=2, **other)
+    assert recommend([base, far, four], base)[0] is far
+
+
+def test_one_run_varies_as_much_as_what_was_repeated() -> None:
+    base = _row("base", [11.0, 13.0], 0.02, 0.1)
+    once = _row("once", [10.2], 0.01, 0.2, num_workers=2)  # 1.8 s less, and 1.4 s on either side
+    chosen, reason = recommend([base, once], base)
+    assert chosen is base
+    assert "no difference beyond noise" in reason
 
 
 def test_another_batch_size_is_not_recommended() -> None:
