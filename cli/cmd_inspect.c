@@ -13,15 +13,17 @@
 
 static void print_help(void)
 {
-    (void)printf("usage: millhead inspect PATH... [--json]\n"
-                 "\n"
-                 "What data holds: its format, how many samples, and the fields of each. Several\n"
-                 "paths are one dataset: .npy files are a field each. Only headers are read.\n"
-                 "\n"
-                 "options:\n"
-                 "  --json    one JSON object: format, samples, fields (name, dtype, shape and\n"
-                 "            bytes of a sample), bytes of all files\n"
-                 "  --help    this text\n");
+    (void)printf(
+        "usage: millhead inspect PATH... [--json]\n"
+        "\n"
+        "What data holds: its format, how many samples, and the fields of each. Several\n"
+        "paths are one dataset: .npy files are a field each, .npz files one for each array.\n"
+        "Only headers are read.\n"
+        "\n"
+        "options:\n"
+        "  --json    one JSON object: format, samples, fields (name, dtype, shape and\n"
+        "            bytes of a sample), bytes of all files\n"
+        "  --help    this text\n");
 }
 
 static uint64_t file_bytes(const mh_dataset *data, size_t *out_files)

@@ -64,8 +64,8 @@ static inline void mh_dataset_options_init(mh_dataset_options *options)
 }
 
 /* Opens `count` paths as one dataset: what several paths mean is the format's (npy: one field
- * or more each). Reads headers only. The caller owns one reference. options may be NULL. *out is untouched
- * on failure. Errors name the path: MH_ERR_NOT_FOUND, MH_ERR_CORRUPT, MH_ERR_UNSUPPORTED,
+ * or more each). Reads headers only. The caller owns one reference. options may be NULL. *out is
+ * untouched on failure. Errors name the path: MH_ERR_NOT_FOUND, MH_ERR_CORRUPT, MH_ERR_UNSUPPORTED,
  * MH_ERR_INVALID (an unknown field, lengths that differ), MH_ERR_IO, MH_ERR_NOMEM. */
 MH_API MH_MUST_CHECK mh_status mh_dataset_open(mh_dataset **out, const char *const *paths,
                                                size_t count, const mh_dataset_options *options,

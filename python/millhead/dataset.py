@@ -93,7 +93,8 @@ def open(data: Data, fields: Iterable[str] | None = None, *, output: str | None 
     """Open arrays as a dataset of samples by number.
 
     Args:
-        data: an ``.npy`` file or a list of them: one field each, named after the file.
+        data: ``.npy`` and ``.npz`` files, one or a list: a field for each array, named after it; or
+            ``"synthetic:count=1000"`` (docs/native.md).
         fields: the ones to read, in the order of the dict; ``_index`` is a sample's number.
         output: ``"torch"`` or ``"numpy"``; None: torch where it can be imported.
 

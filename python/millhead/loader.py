@@ -53,7 +53,8 @@ class Loader:
     is yours: it may be written to, kept, and outlives the loader.
 
     Args:
-        data: an ``.npy`` file or a list of them: one field each, named after the file.
+        data: ``.npy`` and ``.npz`` files, one or a list: a field for each array, named after it; or
+            ``"synthetic:count=1000"`` (docs/native.md).
         batch_size: samples of this rank in a batch.
         fields: the ones to read, in the order of the dict; ``_index`` is a sample's number.
         shuffle: False, True (a full shuffle that takes no memory), or ``"torch"``: the order of

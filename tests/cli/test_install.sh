@@ -36,18 +36,17 @@ done
 cc -std=c11 -Wall -Wextra -Wpedantic -Werror "$example" -o "$scratch/example" $flags $libraries ||
     fail "the example does not compile"
 log=$scratch/demo.log
-cat >"$log" <<'LOG'
-{"event": "run start", "time": 100.0, "locals": {"num_workers": 0, "batch_size": 1}}
-{"event": "epoch start", "epoch": 0, "time": 103.0}
-{"event": "training start", "batch": 0, "time": 105.0}
-{"event": "training end", "batch": 0, "time": 106.0, "duration": 1.0}
-{"event": "training start", "batch": 1, "time": 108.0}
-{"event": "training end", "batch": 1, "time": 109.0, "duration": 1.0}
-{"event": "training start", "batch": 2, "time": 111.0}
-{"event": "training end", "batch": 2, "time": 112.0, "duration": 1.0}
-{"event": "epoch end", "epoch": 0, "time": 112.0}
-{"event": "run end", "time": 112.0}
-LOG
+{
+    echo '{"event": "run start", "time": 100.0, "locals": {"num_workers": 0, "batch_size": 1}}'
+    echo '{"event": "epoch start", "epoch": 0, "time": 103.0}'
+    for batch in $(seq 0 29); do # 2 s of waiting before each second of training
+        began=$((105 + 3 * batch))
+        echo "{\"event\": \"training start\", \"batch\": $batch, \"time\": $began}"
+        echo "{\"event\": \"training end\", \"batch\": $batch, \"time\": $((began + 1)), \"duration\": 1.0}"
+    done
+    echo '{"event": "epoch end", "epoch": 0, "time": 193.0}'
+    echo '{"event": "run end", "time": 193.0}'
+} >"$log"
 export LD_LIBRARY_PATH="$directory"
 out=$("$scratch/example" "$log" 1 2>&1) || fail "the example: $out"
 contains "$out" "workers: "
