@@ -142,6 +142,15 @@ typedef struct mh_storage {
 MH_API void mh_storage_of(mh_storage *out, const mh_probe *probe);
 
 /* Everything the verdict is made from. */
+/* What the threads of a native loader did; samples 0: it is none, or nothing was told. */
+typedef struct mh_native_sum {
+    int threads, in_flight;
+    uint64_t samples;    /* that were made */
+    uint64_t cpu_ns;     /* reading what is at hand, decoding and placing */
+    uint64_t reads;      /* that were waited for */
+    uint64_t latency_ns; /* that they took, summed */
+} mh_native_sum;
+
 typedef struct mh_facts {
     size_t struct_size; /* set by mh_facts_init */
     mh_vantage vantage;
@@ -154,7 +163,7 @@ typedef struct mh_facts {
     int by_sample;  /* 1: workers share the samples of a batch (dispatch="sample"); 0 otherwise */
     int cpus;       /* CPUs the run was allowed */
     char start[16]; /* "fork", ... */
-    char kind[16];  /* "torch", "millhead", "iterable", "earthmover" */
+    char kind[16];  /* "torch", "millhead", "native", "iterable", "earthmover" */
 
     uint64_t batch_bytes; /* of the largest batch that was looked at; 0: not known */
     uint64_t batch_texts; /* bytes of its strings, which a worker pickles; 0: none, or not known */
@@ -173,6 +182,7 @@ typedef struct mh_facts {
     const mh_rank_cost *ranks; /* more than one: a distributed run */
     size_t rank_count;
     size_t rank_stride; /* bytes from one rank to the next, set by mh_facts_init */
+    mh_native_sum native;
 } mh_facts;
 
 /* Fills *facts: nothing is known. Any thread. */
@@ -260,6 +270,7 @@ typedef struct mh_fix {
     int workers, prefetch, in_order, persistent;
     int millhead; /* 1: take millhead's DataLoader in place of torch's */
     double cost;  /* the cause's cost made this many times as large; 1: only settings change */
+    int threads, in_flight; /* of a native loader */
 } mh_fix;
 
 typedef struct mh_verdict {

@@ -106,6 +106,7 @@ typedef struct mh_loader_stats {
     uint64_t reads_now, reads_waited; /* found in the page cache; handed to an I/O thread */
     uint64_t wait_ns, wait_most_ns;   /* that next() waited */
     uint64_t read_ns;                 /* of all threads, for what was in the page cache */
+    uint64_t waited_ns;               /* of all reads that were handed to an I/O thread, summed */
     uint64_t decode_ns, place_ns;     /* of all threads */
     uint64_t placed;                  /* samples made of units; those ahead of the loop too */
     uint64_t skipped, replaced;       /* samples, by on_error */
@@ -114,6 +115,7 @@ typedef struct mh_loader_stats {
     uint64_t slots_peak;         /* batches ready or under way at a time */
     uint64_t batches_copied_out; /* because the caller holds many */
     int threads;
+    uint32_t in_flight;
 } mh_loader_stats;
 MH_API void mh_loader_stats_init_sized(mh_loader_stats *stats, size_t size);
 static inline void mh_loader_stats_init(mh_loader_stats *stats)

@@ -289,6 +289,7 @@ static PyObject *stats_dict(const mh_loader_stats *stats)
         {"reads_now", stats->reads_now},
         {"reads_waited", stats->reads_waited},
         {"read_ns", stats->read_ns},
+        {"waited_ns", stats->waited_ns},
         {"decode_ns", stats->decode_ns},
         {"place_ns", stats->place_ns},
         {"placed", stats->placed},
@@ -301,6 +302,7 @@ static PyObject *stats_dict(const mh_loader_stats *stats)
         {"slots_peak", stats->slots_peak},
         {"batches_copied_out", stats->batches_copied_out},
         {"threads", (uint64_t)stats->threads},
+        {"in_flight", stats->in_flight},
     };
     PyObject *dict = PyDict_New();
     for (size_t i = 0; dict && i < sizeof numbers / sizeof *numbers; i++) {

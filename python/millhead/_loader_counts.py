@@ -100,7 +100,7 @@ class LoaderCounts:
 
 
 #: Numbers of the core that are not counts.
-_LEVELS = frozenset(["threads", "units_bytes_peak", "slots_peak"])
+_LEVELS = frozenset(["threads", "in_flight", "units_bytes_peak", "slots_peak"])
 
 
 def _units(now: dict[str, int], since: dict[str, int]) -> dict[str, int]:

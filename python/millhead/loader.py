@@ -174,6 +174,15 @@ class Loader:
 
         An iterator that was made before gets no more batches.
         """
+        if "millhead.watching.loops" in sys.modules:
+            from millhead.watching import native_loaders
+
+            if (watch := native_loaders.watch_of(self)) is not None:
+                return native_loaders.iterate(self, watch)
+        return self._begin()
+
+    def _begin(self) -> Iterator[Any]:
+        """The same, unwatched."""
         epoch, start = self._next
         turn = self._native.begin(epoch, start)
         self._next = (epoch + 1, 0)
@@ -245,6 +254,10 @@ class Loader:
         self._native.seek(epoch, position)
         self._next = (epoch, position)
         self._active = False
+
+    def _core_numbers(self) -> dict[str, int]:
+        """What the core has counted since the loader was made."""
+        return self._counts.now(self)
 
     def stats(self, reset: bool = False) -> dict[str, Any]:
         """What the loader did since it was made, or since ``reset=True`` was passed last."""

@@ -96,6 +96,22 @@ static int loader_event(mh_batches *batches, const mh_log_event *event)
     return 1;
 }
 
+/* What the threads of a native loader did since they last told. */
+static int stages_event(mh_batches *batches, const mh_log_event *event)
+{
+    mh_loader_seen *seen = loader_of(batches, (uint32_t)mh_log_or(event->loader, 0));
+    if (!seen)
+        return 0;
+    mh_native_sum *native = &seen->native;
+    native->threads = setting(event->threads);
+    native->in_flight = setting(event->in_flight);
+    native->samples += mh_log_or(event->samples, 0);
+    native->cpu_ns += mh_log_or(event->cpu, 0);
+    native->reads += mh_log_or(event->reads, 0);
+    native->latency_ns += mh_log_or(event->latency, 0);
+    return 1;
+}
+
 static int setup_event(mh_batches *batches, const mh_log_event *event)
 {
     mh_loader_seen *seen = loader_of(batches, (uint32_t)mh_log_or(event->loader, 0));
@@ -281,6 +297,7 @@ int mh_batches_event(mh_batches *batches, const mh_log_event *event)
         [MH_LOG_PHASE] = phase_event,     [MH_LOG_FETCH] = fetch_event,
         [MH_LOG_COLLATE] = collate_event, [MH_LOG_SAMPLE] = sample_event,
         [MH_LOG_ORDER] = order_event,     [MH_LOG_EPOCH] = epoch_event,
+        [MH_LOG_STAGES] = stages_event,
     };
     if (event->t >= 0) {
         uint64_t begin = (uint64_t)event->t, end = begin;
@@ -548,6 +565,7 @@ static void settings_facts(const mh_loader_seen *seen, mh_facts *facts)
     facts->between_ns = seen->between_ns;
     facts->batch_bytes = seen->batch_bytes;
     facts->batch_texts = seen->batch_texts;
+    facts->native = seen->native;
     memcpy(facts->start, seen->start, sizeof facts->start);
     memcpy(facts->kind, seen->kind, sizeof facts->kind);
 }

@@ -143,6 +143,14 @@ static void put_fix_settings(mh_jsonout *out, const mh_fix *fix)
         mh_jsonout_key(out, "prefetch_factor");
         mh_jsonout_int(out, fix->prefetch);
     }
+    if (fix->threads >= 0) {
+        mh_jsonout_key(out, "threads");
+        mh_jsonout_int(out, fix->threads);
+    }
+    if (fix->in_flight >= 0) {
+        mh_jsonout_key(out, "in_flight");
+        mh_jsonout_int(out, fix->in_flight);
+    }
     if (fix->in_order >= 0) {
         mh_jsonout_key(out, "in_order");
         mh_jsonout_bool(out, fix->in_order != 0);

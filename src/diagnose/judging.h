@@ -109,6 +109,10 @@ mh_status mh_fix_make(mh_inquiry *inquiry, mh_error *err);
 /* outside.c: a verdict from usage alone. */
 void mh_outside_judge(const mh_facts *facts, mh_verdict *out);
 
+/* verdict_native.c: whether a loop over the native loader waited, and what for. */
+int mh_native_waits(const mh_inquiry *inquiry);
+void mh_native_judge(mh_inquiry *inquiry);
+
 /* straggler.c: the slowest rank and what it costs; gain 1 where there is none. */
 typedef struct mh_straggler {
     double gain;

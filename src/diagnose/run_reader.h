@@ -100,6 +100,7 @@ typedef struct mh_loader_seen {
     uint64_t batch_bytes;          /* of the largest that was told */
     uint64_t batch_texts;          /* the same */
     uint64_t waited;               /* batches */
+    mh_native_sum native;
     int set_up;
 } mh_loader_seen;
 

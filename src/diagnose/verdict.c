@@ -708,6 +708,11 @@ static mh_status judge(mh_inquiry *inquiry, mh_error *err)
     mh_straggler straggler;
     mh_straggler_find(&straggler, inquiry->facts);
     MH_TRY(begin(inquiry, err));
+    if (mh_native_waits(inquiry)) {
+        mh_native_judge(inquiry);
+        mh_signs(inquiry);
+        return MH_OK;
+    }
     MH_TRY(try_all(inquiry, err));
     MH_TRY(choose(inquiry, straggler.gain, err));
     mh_say_waiting(inquiry);
@@ -746,7 +751,7 @@ void mh_verdict_init_sized(mh_verdict *verdict, size_t struct_size)
         .cause = MH_CAUSE_UNCLEAR,
         .predicted_gain = 1,
         .stages.train = 1,
-        .fix_settings = {-1, -1, -1, -1, -1, 1},
+        .fix_settings = {-1, -1, -1, -1, -1, 1, -1, -1},
         .fix = "measure the run: for batch in millhead.watch(loader), or millhead doctor -- "
                "python train.py",
     };

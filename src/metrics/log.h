@@ -27,6 +27,7 @@
     X(MH_LOG_SAMPLE, "sample")                                                                     \
     X(MH_LOG_COLLATE, "collate")                                                                   \
     X(MH_LOG_ORDER, "order")                                                                       \
+    X(MH_LOG_STAGES, "stages")                                                                     \
     X(MH_LOG_PHASE, "phase")                                                                       \
     X(MH_LOG_USAGE, "usage")                                                                       \
     X(MH_LOG_SYSTEM, "system")                                                                     \
@@ -80,6 +81,9 @@ typedef enum mh_log_kind {
     X(rss)                                                                                         \
     X(pss)                                                                                         \
     X(threads)                                                                                     \
+    X(in_flight)                                                                                   \
+    X(reads)                                                                                       \
+    X(latency)                                                                                     \
     X(cpus)                                                                                        \
     X(busy)                                                                                        \
     X(idle)                                                                                        \

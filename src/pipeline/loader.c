@@ -296,5 +296,6 @@ void mh_loader_stats_read(const mh_loader *loader, mh_loader_stats *out)
     pthread_mutex_unlock(&self->sync.lock);
     stats.struct_size = size;
     stats.threads = self->options.threads;
+    stats.in_flight = self->options.in_flight;
     mh_sized_write(out, size, &stats, sizeof stats);
 }

@@ -96,7 +96,9 @@ struct mh_loader {
         uint32_t fetching; /* units */
         uint32_t working;  /* tasks in hand */
         bool dropping;     /* nothing new is begun */
-        bool cold;         /* the last unit was not at hand: reads come before all else */
+        uint64_t flying,
+            flying_since_ns; /* reads handed to the source, since their number changed */
+        bool cold;           /* the last unit was not at hand: reads come before all else */
         mh_loader_stats stats;
     } sync;
     /* the consumer's thread */
@@ -113,6 +115,9 @@ bool mh_work_once(mh_work_room *room);
 
 /* The lowest sample that failed is the one that is told of. Locked. */
 void mh_work_failed(mh_under_way *batch, uint64_t sample, const mh_error *err);
+
+/* So many reads more, or fewer, are with the source. Locked. */
+void mh_work_flying(mh_loader *loader, int64_t more);
 
 /* Some of a batch is there: it may be ready. Locked. */
 void mh_work_over(mh_loader *loader, mh_under_way *batch, uint64_t count);

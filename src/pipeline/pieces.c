@@ -32,6 +32,7 @@ static void read_done(void *context, void *tag, const mh_error *err)
     uint64_t word = (uint64_t)(uintptr_t)tag;
     uint64_t sample = word & ((UINT64_C(1) << SAMPLE_BITS) - 1);
     pthread_mutex_lock(&self->sync.lock);
+    mh_work_flying(self, -1);
     mh_under_way *batch = &self->sync.ring[word >> SAMPLE_BITS];
     if (err)
         mh_work_failed(batch, sample, err);
@@ -80,9 +81,16 @@ static void submit_missed(mh_work_room *room, const mh_piece_run *r, outcome *ou
 {
     mh_error err;
     mh_loader *self = room->loader;
-    if (!out->missed ||
-        mh_source_submit(self->source, room->missed, out->missed, read_done, self, &err) == MH_OK)
+    if (!out->missed)
         return;
+    pthread_mutex_lock(&self->sync.lock);
+    mh_work_flying(self, (int64_t)out->missed);
+    pthread_mutex_unlock(&self->sync.lock);
+    if (mh_source_submit(self->source, room->missed, out->missed, read_done, self, &err) == MH_OK)
+        return;
+    pthread_mutex_lock(&self->sync.lock);
+    mh_work_flying(self, -(int64_t)out->missed);
+    pthread_mutex_unlock(&self->sync.lock);
     note_failure(out, r->first, &err);
     out->over += out->missed;
 }

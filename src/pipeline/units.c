@@ -194,8 +194,23 @@ static void read_done(void *loader, void *tag, const mh_error *err)
 {
     mh_loader *self = loader;
     pthread_mutex_lock(&self->sync.lock);
+    mh_work_flying(self, -1);
     fetch_over(self, tag, err);
     pthread_mutex_unlock(&self->sync.lock);
+}
+
+static mh_status submit(mh_loader *self, const mh_read *read, mh_error *err)
+{
+    pthread_mutex_lock(&self->sync.lock);
+    mh_work_flying(self, 1);
+    pthread_mutex_unlock(&self->sync.lock);
+    mh_status status = mh_source_submit(self->source, read, 1, read_done, self, err);
+    if (status == MH_OK)
+        return MH_OK;
+    pthread_mutex_lock(&self->sync.lock);
+    mh_work_flying(self, -1);
+    pthread_mutex_unlock(&self->sync.lock);
+    return status;
 }
 
 static void fetch(mh_loader *self, mh_resident *unit)
@@ -211,7 +226,7 @@ static void fetch(mh_loader *self, mh_resident *unit)
     uint64_t read_ns = mh_clock_ns() - began;
     bool missed = status == MH_AGAIN;
     if (missed)
-        status = mh_source_submit(self->source, &read, 1, read_done, self, &err);
+        status = submit(self, &read, &err);
     pthread_mutex_lock(&self->sync.lock);
     self->sync.working--;
     self->sync.cold = missed;

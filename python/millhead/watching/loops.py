@@ -99,6 +99,8 @@ class Epoch:
         self.drawn_ns = 0
         #: Of a loop that makes its batches itself.
         self.fetches: Fetches | None = None
+        #: Of a native loader: what its threads did since it was last asked.
+        self.stages: Callable[[], dict[str, int]] | None = None
         watch.epochs += 1
         watch.live.add(self)
         watch.recording.live.add(self)
@@ -126,6 +128,10 @@ class Epoch:
         """Write what was held back."""
         if self.fetches is not None:
             self.fetches.flush()
+        if self.stages is not None:
+            self.watch.log.event(
+                "stages", loader=self.watch.number, epoch=self.number, **self.stages()
+            )
         if lines := self._steps.rest():
             self.watch.log.write(lines)
 
@@ -234,6 +240,9 @@ class Watched(Generic[T]):
         if torch_loaders is not None:
             found: Iterator[T] = torch_loaders.iterate(self._iterable, self._watch)
             return found
+        if (native := _native_watching(self._iterable)) is not None:
+            found = native.iterate(self._iterable, self._watch)
+            return found
         self._watch.begin()
         epoch = Epoch(self._watch)
         iterator = iter(self._iterable)
@@ -297,6 +306,16 @@ def _torch_watching(iterable: Any) -> Any:
     from millhead.watching import torch_loaders
 
     return torch_loaders
+
+
+def _native_watching(iterable: Any) -> Any:
+    """The module that watches native loaders, for one of them."""
+    loader = sys.modules.get("millhead.loader")
+    if loader is None or not isinstance(iterable, loader.Loader):
+        return None
+    from millhead.watching import native_loaders
+
+    return native_loaders
 
 
 _watches: dict[int, tuple[weakref.ref[Any], dict[str, LoaderWatch]]] = {}
