@@ -36,6 +36,10 @@ MH_MUST_CHECK mh_status mh_samples_facts(const mh_samples *samples, uint64_t all
 
 /* --- usages.c: what processes and the machine used --- */
 
+/* Of two looks closer than this the second is left to the next: the kernel counts in ticks of 10
+ * ms, and over 2 ms one tick is 5 CPUs. */
+#define MH_LOOKS_APART_NS UINT64_C(200000000)
+
 typedef struct mh_usage_look {
     uint64_t t, cpu, delay, pss, rss, memory;
     uint32_t pid;

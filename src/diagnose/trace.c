@@ -213,7 +213,7 @@ static void trace_phase(trace *t, const mh_log_event *event)
     put_span(t, event, name, ROW_PHASES, event->t);
 }
 
-/* CPUs used since the last look at the process; negative: this is the first. */
+/* CPUs used since the last look at the process; negative: this is the first, or too soon. */
 static double cpus_since(trace *t, uint32_t pid, const mh_log_event *event, int64_t counter,
                          int64_t iowait, double *waiting)
 {
@@ -221,7 +221,9 @@ static double cpus_since(trace *t, uint32_t pid, const mh_log_event *event, int6
     look_record *look = mh_records_find(&t->looks, key);
     uint64_t now = mh_log_or(event->t, 0), cpu = mh_log_or(counter, 0), io = mh_log_or(iowait, 0);
     double cpus = -1;
-    if (look && now > look->t && cpu >= look->cpu) {
+    if (look && now < look->t + MH_LOOKS_APART_NS)
+        return cpus;
+    if (look && cpu >= look->cpu) {
         cpus = (double)(cpu - look->cpu) / (double)(now - look->t);
         *waiting = io >= look->iowait ? (double)(io - look->iowait) / (double)(now - look->t) : 0;
     }

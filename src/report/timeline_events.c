@@ -85,6 +85,12 @@ static double gained(uint64_t from, uint64_t to)
     return to > from ? (double)(to - from) : 0;
 }
 
+/* Whether a look comes too soon after the last to tell anything. */
+static bool too_soon(uint64_t last, uint64_t t)
+{
+    return last && t < last + MH_LOOKS_APART_NS;
+}
+
 static look_record *look_of(mh_gather *gather, uint32_t what, uint32_t number)
 {
     return mh_records_get(&gather->looks, (mh_record_key){what, 0, 0, number});
@@ -125,13 +131,15 @@ static int usage_event(mh_gather *gather, const mh_log_event *event)
         return 0;
     uint64_t memory = memory_of(gather, last, event, is_main);
     int good = 1;
-    if (is_main) {
+    if (is_main && !too_soon(gather->looked, t)) {
         gather->looked_before = gather->looked;
         gather->looked = t;
-    } else if (!last->t) {
+    } else if (!is_main && !last->t) {
         begin_process(gather, last, memory);
     }
-    if (last->t && t > last->t)
+    if (too_soon(last->t, t))
+        return good;
+    if (last->t)
         good = mh_timeline_weigh(timeline, is_main ? MH_SERIES_CPU_MAIN : MH_SERIES_CPU_WORKERS,
                                  last->t, t, gained(last->cpu, cpu)) &&
                mh_timeline_weigh(
@@ -153,7 +161,9 @@ static int system_event(mh_gather *gather, const mh_log_event *event)
     if (!last)
         return 0;
     int good = 1;
-    if (last->t && t > last->t) /* bytes a ns are shown as bytes a second */
+    if (too_soon(last->t, t))
+        return good;
+    if (last->t) /* bytes a ns are shown as bytes a second */
         good = mh_timeline_weigh(timeline, MH_SERIES_CPU_MACHINE, last->t, t,
                                  gained(last->cpu, busy)) &&
                mh_timeline_weigh(timeline, MH_SERIES_DISK_READ, last->t, t,

@@ -165,6 +165,33 @@ static void test_memory_of_workers(void **state)
     mh_chapter_free(chapter);
 }
 
+#define READING(role, pid, t, cpu)                                                                 \
+    "{\"event\":\"usage\",\"t\":" #t "000000,\"pid\":" #pid ",\"role\":\"" role "\",\"cpu\":" #cpu \
+    "000000,\"rss\":1000}\n"
+#define MACHINE(t, busy)                                                                           \
+    "{\"event\":\"system\",\"t\":" #t "000000,\"cpus\":2,\"busy\":" #busy "000000}\n"
+
+/* Two readings 2 ms apart, a tick of 10 ms between them, and a worker that is new at the second:
+ * nobody ever had more than one CPU. */
+static void test_readings_close_to_each_other_are_one(void **state)
+{
+    static const char events[] =
+        "{\"event\":\"wait\",\"t\":1000000000,\"ns\":10}\n" READING("main", 1, 1000, 10)
+            MACHINE(1000, 1000) READING("main", 1, 2000, 500) MACHINE(2000, 1900)
+                READING("main", 1, 2002, 510) READING("worker", 2, 2002, 400) MACHINE(2002, 1910)
+                    READING("main", 1, 3000, 1000) READING("worker", 2, 3000, 900)
+                        MACHINE(3000, 2800);
+    static const mh_series series[] = {MH_SERIES_CPU_MAIN, MH_SERIES_CPU_WORKERS,
+                                       MH_SERIES_CPU_MACHINE};
+    mh_chapter *chapter = NULL;
+    tree_write(*state, "events.jsonl", events);
+    assert_int_equal(mh_chapter_read(&chapter, *state, 10, NULL, NULL, NULL), MH_OK);
+    for (size_t nth = 0; nth < sizeof series / sizeof *series; nth++)
+        for (size_t bin = 0; bin < MH_TIMELINE_BINS; bin++)
+            assert_false(mh_timeline_mean(&chapter->timeline, series[nth], bin, bin + 1) > 1.01);
+    mh_chapter_free(chapter);
+}
+
 /* Memory that gives out anywhere leaves nothing behind. */
 static void test_out_of_memory(void **state)
 {
@@ -251,6 +278,8 @@ int main(void)
         cmocka_unit_test(test_lanes_are_bounded),
         cmocka_unit_test(test_series_are_means),
         cmocka_unit_test_setup_teardown(test_memory_of_workers, make_tree, remove_tree),
+        cmocka_unit_test_setup_teardown(test_readings_close_to_each_other_are_one, make_tree,
+                                        remove_tree),
         cmocka_unit_test_setup_teardown(test_out_of_memory, make_tree, remove_tree),
         cmocka_unit_test(test_html_escapes),
         cmocka_unit_test(test_fix_settings),

@@ -192,7 +192,8 @@ class EpochLine:
 
     It has ended when its iterator says so. Loops that take ``len(loader)`` batches never hear that:
     their epoch is counted when the next one begins, when somebody asks for the numbers, or when the
-    iterator is gone. No batch pays for it.
+    iterator is gone. One that is left early has its line then too, and is not counted. No batch pays
+    for it.
     """
 
     def __init__(self, stats: Stats, progress: Progress, loader: Any, keeper: Keeper) -> None:
@@ -211,7 +212,7 @@ class EpochLine:
         self.began = time.monotonic()
         self.samples = stats.samples
         self.paths = dict(stats.paths)
-        self.wait_ms = stats.meter.wait_ms()["total"]
+        self.waits = stats.meter.wait_ms()
         self.faults = self._faults_now()
 
     def end_if_complete(self) -> None:
@@ -224,6 +225,14 @@ class EpochLine:
     def __del__(self) -> None:
         if not getattr(self, "ended", True) and self.pid == os.getpid():
             self.end_if_complete()
+            if not self.ended:
+                self.leave()
+
+    def leave(self) -> None:
+        """Print the line of an epoch that goes no further, when asked to."""
+        self.ended = True
+        self.stats.under_way.discard(self)
+        self._print(self.stats.epochs, left=True)
 
     def end(self) -> None:
         """Count the epoch once, and print its line when asked to."""
@@ -233,19 +242,25 @@ class EpochLine:
         stats = self.stats
         stats.under_way.discard(self)
         stats.epochs += 1
+        self._print(stats.epochs - 1, left=False)
+
+    def _print(self, number: int, *, left: bool) -> None:
+        stats = self.stats
         if self.size is None or sys.stderr is None:
             return
         stats.count_loaded()
         seconds = max(time.monotonic() - self.began, 1e-9)
         samples = stats.samples - self.samples
         waits = stats.meter.wait_ms()
-        share = (waits["total"] - self.wait_ms) / 1e3 / seconds
+        waited = waits["total"] - self.waits["total"]
+        mean = waited / max(1, waits["count"] - self.waits["count"])
         paths = {path: count - self.paths[path] for path, count in stats.paths.items()}
         taken = ", ".join(f"{count} by {path}" for path, count in paths.items() if count)
         print(
-            f"millhead: epoch {stats.epochs - 1}: {sum(paths.values())} batches ({taken or 'none'}),"
-            f" {samples} samples in {seconds:.2f} s, {samples / seconds:.0f} samples/s,"
-            f" waited {share:.0%} of it (p50 {waits['p50']:.2f} ms, p99 {waits['p99']:.2f} ms)"
+            f"millhead: epoch {number}{' left early' if left else ''}: {sum(paths.values())} batches"
+            f" ({taken or 'none'}), {samples} samples in {seconds:.2f} s,"
+            f" {samples / seconds:.0f} samples/s, waited {waited / 1e3 / seconds:.0%} of it"
+            f" (mean {mean:.2f} ms; of all epochs p50 {waits['p50']:.2f} ms, p99 {waits['p99']:.2f} ms)"
             f"{self.size and ', '}{self.size}{self._faults()}",
             file=sys.stderr,
         )

@@ -362,12 +362,42 @@ def test_verbose_prints_one_line_at_the_end_of_each_epoch(workers: int) -> None:
     result = procs.run_python(EPOCHS.format(workers=workers), env={"MILLHEAD_VERBOSE": "1"})
     assert result.returncode == 0, result.stderr
     lines = [line for line in result.stderr.splitlines() if line.startswith("millhead: epoch")]
-    assert len(lines) == 3
+    assert len(lines) == 4
     assert result.stderr.strip().splitlines() == lines
     assert result.stdout == ""
-    for number, line in enumerate(lines):
+    for number, line in enumerate(lines[:3]):
         assert re.match(rf"millhead: epoch {number}: 10 batches", line), line
         assert "20 samples" in line
+    assert lines[3].startswith("millhead: epoch 3 left early: 1 batches"), lines[3]
+    assert "2 samples" in lines[3]
+
+
+LEFT_EARLY = """
+import time
+from millhead.torch import DataLoader
+class Slow:
+    def __len__(self): return 8
+    def __getitem__(self, index):
+        time.sleep(0.05 if first else 0.0)
+        return index
+first = True
+loader = DataLoader(Slow(), batch_size=2)
+for epoch in range(2):
+    for number, _ in enumerate(loader):
+        if number == 2:
+            break
+    first = False
+print(loader.stats()["epoch"])
+"""
+
+
+def test_verbose_tells_of_an_epoch_that_is_left_early_with_its_own_waits() -> None:
+    result = procs.run_python(LEFT_EARLY, env={"MILLHEAD_VERBOSE": "1"})
+    assert (result.returncode, result.stdout) == (0, "0\n"), result.stderr
+    slow, quick = [line for line in result.stderr.splitlines() if "left early" in line]
+    assert "3 batches" in slow and "3 batches" in quick
+    means = [float(line.partition("(mean ")[2].split()[0]) for line in (slow, quick)]
+    assert means[0] > 90 and means[1] < 20, result.stderr
 
 
 @pytest.mark.parametrize("value", [None, "0", ""])
