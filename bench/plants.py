@@ -199,7 +199,7 @@ def memory_growth(loader: str, rng: random.Random) -> Plant:
         growth = int(per_s * scale * step / BATCH)
         persistent = workers > 0  # one set of processes, over epochs enough to tell it from a cache
         data = {"growth": growth}
-        return Loop(loader, workers, step, 120, epochs=4, persistent=persistent, data=data)
+        return Loop(loader, workers, step, 80, epochs=6, persistent=persistent, data=data)
 
     return _plant("memory-growth", per_s, make)
 

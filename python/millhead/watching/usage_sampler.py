@@ -78,6 +78,10 @@ class Sampler:
     """``with Sampler(directory):`` samples what runs there, in a thread of its own."""
 
     def __init__(self, directory: str | os.PathLike[str], interval: float = 1.0) -> None:
+        # Imported here, where it is no cost of sampling: that would put off the next look.
+        from millhead._environment import boot_id
+
+        self._boot = boot_id()
         #: Why it ended early; None: it did not.
         self.problem: str | None = None
         self._directory = Path(directory)
@@ -143,13 +147,11 @@ class Sampler:
                 tree.write("gpu", gpu)
 
     def _find_trees(self) -> list[_Tree]:
-        from millhead._environment import boot_id  # not in every loop that samples itself
-
         for path in self._directory.glob("events*.jsonl"):
             if path not in self._trees:
                 header = _header_of(path)
                 if header is not None:  # else it is not written yet
-                    ours = header.get("boot") in (None, "", boot_id())
+                    ours = header.get("boot") in (None, "", self._boot)
                     self._trees[path] = _Tree(path, header["pid"], self._usage) if ours else None
         return [tree for tree in self._trees.values() if tree is not None and tree.alive]
 

@@ -117,7 +117,7 @@ def test_training_is_not_taken_for_the_validation_between_its_epochs() -> None:
 @pytest.mark.parametrize("kind", ["torch", "millhead"])
 def test_training_on_the_cpu_is_no_work_beside_training(kind: str, what: str) -> None:
     with _loop(kind, what, "1") as loop:
-        found = _diagnosis(loop.pid, "--seconds", "4")
+        found = _diagnosis(loop.pid, "--seconds", "8")
     assert found["cause"] == "device-bound", found
     assert all(other["cause"] != "main-bound" for other in found["others"]), found
 
