@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "base/error.h"
+#include "base/parts.h"
 #include "format/synthetic.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PART_MOST 64
 #define COUNT_MOST (UINT64_C(1) << 40)
 #define CHUNK_MOST (UINT64_C(1) << 24)
 #define SPAN_MOST 64
@@ -23,22 +23,6 @@ static bool whole(const char *text, uint64_t least, uint64_t most, uint64_t *out
         return false;
     *out = strtoull(text, &end, 10);
     return !*end && !errno && *out >= least && *out <= most;
-}
-
-/* A number and its unit, of which `factors` says what they mean. */
-static bool measured(const char *text, const char *const *units, const double *factors, double most,
-                     double *out)
-{
-    char *end;
-    double number = strtod(text, &end);
-    if (end == text || !(number >= 0))
-        return false;
-    for (; *units; units++, factors++)
-        if (strcmp(end, *units) == 0) {
-            *out = number * *factors;
-            return *out <= most;
-        }
-    return false;
 }
 
 static bool take_shape(mh_field *field, const char *text)
@@ -79,8 +63,6 @@ static bool take_dtype(mh_dtype *out, const char *name)
 
 static bool take_value(mh_synthetic *out, const char *key, const char *value)
 {
-    static const char *const times[] = {"s", "ms", "us", NULL}, *const shares[] = {"%", "", NULL};
-    static const double time_factors[] = {1e9, 1e6, 1e3}, share_factors[] = {0.01, 1};
     uint64_t number;
     double amount;
     if (strcmp(key, "count") == 0)
@@ -97,15 +79,16 @@ static bool take_value(mh_synthetic *out, const char *key, const char *value)
         out->span = (uint32_t)number;
         return true;
     }
-    if (strcmp(key, "burn") == 0 && measured(value, times, time_factors, BURN_MOST, &amount)) {
+    if (strcmp(key, "burn") == 0 && mh_amount_read(value, mh_times, BURN_MOST, &amount)) {
         out->burn_ns = (uint64_t)amount;
         return true;
     }
-    return strcmp(key, "broken") == 0 && measured(value, shares, share_factors, 1, &out->broken);
+    return strcmp(key, "broken") == 0 && mh_amount_read(value, mh_shares, 1, &out->broken);
 }
 
-static mh_status take_part(mh_synthetic *out, char *part, mh_error *err)
+static mh_status take_part(void *context, char *part, mh_error *err)
 {
+    mh_synthetic *out = context;
     char *equals = strchr(part, '=');
     if (strcmp(part, "ragged") == 0) {
         out->x.ragged = 1;
@@ -129,17 +112,7 @@ mh_status mh_synthetic_parse(mh_synthetic *out, const char *text, mh_error *err)
                          .x = {.dtype = {1, 8}, .dims = 1, .shape = {64}},
                          .chunk = 1,
                          .span = 1};
-    while (*text) {
-        char part[PART_MOST];
-        size_t length = strcspn(text, ",");
-        if (length >= sizeof part)
-            return mh_fail(err, MH_ERR_INVALID, "a part of synthetic data has over %d characters",
-                           PART_MOST - 1);
-        memcpy(part, text, length);
-        part[length] = '\0';
-        MH_TRY(take_part(&made, part, err));
-        text += length + (text[length] == ',');
-    }
+    MH_TRY(mh_parts_read(text, "synthetic data", take_part, &made, err));
     if (made.count == UINT64_MAX)
         return mh_fail(err, MH_ERR_INVALID, "synthetic data needs count=, its number of samples");
     *out = made;
