@@ -55,6 +55,18 @@ typedef struct mh_dataset_options {
     const char *format;        /* NULL: found out from names and first bytes */
     const char *const *fields; /* names to deliver, in any order; NULL: all */
     size_t field_count;
+    /* Texts as the command line takes them; NULL: not given. A format refuses what does not apply
+     * to it. */
+    const char *pipeline; /* of images: "decode | random_resized_crop 224 | flip" */
+    const char *profile;  /* of images: "exact" or "fast" */
+    const char *window;   /* of arrays: "time=4,lat=64,lon=64" */
+    const char *stride;   /* from one window to the next; default: the window */
+    const char *select;   /* ranges by index or coordinate: "time=0:100" */
+    const char *target;   /* offset of a second window: "time=6" */
+    const char *decode;   /* of arrays: "cf" (default) or "none" */
+    const char *index;    /* file that keeps what opening found out */
+    const char *storage;  /* of URLs: "key=...,secret=...,endpoint_url=..." */
+    const char *cache;    /* of URLs: "DIR:50GB" keeps what was read */
 } mh_dataset_options;
 
 MH_API void mh_dataset_options_init_sized(mh_dataset_options *options, size_t size);

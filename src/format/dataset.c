@@ -6,13 +6,11 @@
 #include "base/struct_size.h"
 #include "format/format.h"
 #include "format/synthetic.h"
-#include "sys/file.h"
 
-#include <assert.h>
+#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 const mh_format *const mh_formats[] = {&mh_format_npy, &mh_format_synthetic, NULL};
 
@@ -35,15 +33,17 @@ mh_status mh_dataset_add_object(mh_dataset *dataset, const char *name, uint32_t 
                                 mh_error *err)
 {
     mh_objects *objects = &dataset->objects;
-    mh_object object = {.name = copy_text(name)};
+    char *copy = copy_text(name);
+    mh_object object = {.name = copy};
+    const mh_source_options options = mh_dataset_source_options(dataset, 1);
     mh_object *list = mh_realloc(objects->list, objects->count + 1u, sizeof *list);
     if (list)
         objects->list = list;
-    if (!list || !object.name) {
-        mh_free(object.name);
+    if (!list || !copy) {
+        mh_free(copy);
         return mh_fail(err, MH_ERR_NOMEM, "no memory for %s", name);
     }
-    mh_status status = dataset->source->stat(&object, err);
+    mh_status status = dataset->source->stat(&object, &options, err);
     list[objects->count] = object; /* freed with the dataset, whatever the status */
     *out_number = objects->count++;
     return status;
@@ -148,39 +148,135 @@ static mh_status choose_fields(mh_dataset *dataset, const mh_dataset_options *op
 
 /* --- which format --- */
 
-static mh_status find_format(const mh_format **out, const char *path,
-                             const mh_dataset_options *options, mh_error *err)
+static mh_status format_named(const mh_format **out, const char *name, mh_error *err)
 {
-    uint8_t head[64];
-    for (const mh_format *const *format = mh_formats; options->format && *format; format++)
-        if (strcmp((*format)->name, options->format) == 0) {
+    for (const mh_format *const *format = mh_formats; *format; format++)
+        if (strcmp((*format)->name, name) == 0) {
             *out = *format;
             return MH_OK;
         }
-    if (options->format)
-        return mh_fail(err, MH_ERR_INVALID, "unknown format '%s': see millhead list",
-                       options->format);
+    return mh_fail(err, MH_ERR_INVALID, "unknown format '%s': see millhead list", name);
+}
+
+/* A folder; of a URL, what is not an object may still be a prefix. */
+static mh_status look_at(mh_candidate *candidate, uint8_t *head, size_t room, mh_error *err)
+{
+    struct stat about;
+    uint64_t got = 0;
+    const char *path = candidate->path;
+    bool is_file = candidate->source == &mh_source_file;
+    if (is_file && stat(path, &about) == 0 && S_ISDIR(about.st_mode)) {
+        candidate->directory = 1;
+        return MH_OK;
+    }
+    mh_object object = {.name = path};
+    mh_status status = candidate->source->stat(&object, candidate->options, err);
+    candidate->directory = !is_file && status == MH_ERR_NOT_FOUND;
+    if (status != MH_OK)
+        return candidate->directory ? MH_OK : status;
+    MH_TRY(candidate->source->get(path, candidate->options, room, head, &got, err));
+    candidate->head = head;
+    candidate->head_size = (size_t)got;
+    return got ? MH_OK : mh_fail(err, MH_ERR_CORRUPT, "%s is empty", path);
+}
+
+static mh_status find_format(const mh_format **out, const mh_dataset *dataset, const char *path,
+                             mh_error *err)
+{
+    uint8_t head[64];
+    const mh_source_options options = mh_dataset_source_options(dataset, 1);
+    mh_candidate candidate = {.path = path, .source = dataset->source, .options = &options};
+    if (dataset->options.format)
+        return format_named(out, dataset->options.format, err);
     if (strncmp(path, MH_SYNTHETIC_PREFIX, strlen(MH_SYNTHETIC_PREFIX)) == 0) {
         *out = &mh_format_synthetic;
         return MH_OK;
     }
-    mh_object file = {.name = (char *)path};
-    MH_TRY(mh_source_file.stat(&file, err));
-    int fd = mh_file_open(path);
-    ssize_t got = fd < 0 ? -1 : read(fd, head, sizeof head);
-    if (fd >= 0)
-        close(fd);
-    if (got < 0)
-        return mh_fail(err, MH_ERR_IO, "cannot read %s", path);
-    if (got == 0)
-        return mh_fail(err, MH_ERR_CORRUPT, "%s is empty", path);
+    MH_TRY(look_at(&candidate, head, sizeof head, err));
     for (const mh_format *const *format = mh_formats; *format; format++)
-        if ((*format)->probe(head, (size_t)got)) {
+        if ((*format)->probe(&candidate)) {
             *out = *format;
             return MH_OK;
         }
     return mh_fail(err, MH_ERR_UNSUPPORTED, "%s has none of the formats known: see millhead list",
                    path);
+}
+
+/* --- options --- */
+
+/* Where the texts of the options stand, and what a format must take for each. */
+static const struct {
+    size_t offset;
+    const char *name;
+    int takes; /* 0: every format does */
+} texts[] = {
+    {offsetof(mh_dataset_options, format), "format", 0},
+    {offsetof(mh_dataset_options, pipeline), "pipeline", MH_TAKES_PIPELINE},
+    {offsetof(mh_dataset_options, profile), "profile", MH_TAKES_PIPELINE},
+    {offsetof(mh_dataset_options, window), "window", MH_TAKES_WINDOW},
+    {offsetof(mh_dataset_options, stride), "stride", MH_TAKES_WINDOW},
+    {offsetof(mh_dataset_options, select), "select", MH_TAKES_WINDOW},
+    {offsetof(mh_dataset_options, target), "target", MH_TAKES_WINDOW},
+    {offsetof(mh_dataset_options, decode), "decode", MH_TAKES_WINDOW},
+    {offsetof(mh_dataset_options, index), "index", MH_TAKES_INDEX},
+    {offsetof(mh_dataset_options, storage), "storage", 0},
+    {offsetof(mh_dataset_options, cache), "cache", 0},
+};
+enum { TEXT_COUNT = sizeof texts / sizeof *texts };
+
+static const char **text_at(mh_dataset_options *options, size_t number)
+{
+    return (const char **)(void *)((char *)options + texts[number].offset);
+}
+
+static mh_status copy_options(mh_dataset *dataset, mh_dataset_options *given, mh_error *err)
+{
+    for (size_t i = 0; i < TEXT_COUNT; i++) {
+        const char *text = *text_at(given, i);
+        char *copy = text ? copy_text(text) : NULL;
+        if (text && !copy)
+            return mh_fail(err, MH_ERR_NOMEM, "no memory for a dataset's options");
+        *text_at(&dataset->options, i) = copy;
+    }
+    return MH_OK;
+}
+
+static mh_status check_options(mh_dataset *dataset, mh_error *err)
+{
+    for (size_t i = 0; i < TEXT_COUNT; i++)
+        if (*text_at(&dataset->options, i) && (texts[i].takes & ~dataset->format->takes))
+            return mh_fail(err, MH_ERR_INVALID, "data of the format %s takes no %s",
+                           dataset->format->name, texts[i].name);
+    return MH_OK;
+}
+
+mh_source_options mh_dataset_source_options(const mh_dataset *dataset, uint32_t in_flight)
+{
+    return (mh_source_options){.in_flight = in_flight,
+                               .storage = dataset->options.storage,
+                               .cache = dataset->options.cache};
+}
+
+mh_status mh_dataset_get(const mh_dataset *dataset, const char *name, uint64_t most, uint8_t **out,
+                         uint64_t *size, mh_error *err)
+{
+    const mh_source_options options = mh_dataset_source_options(dataset, 1);
+    mh_object object = {.name = name};
+    MH_TRY(dataset->source->stat(&object, &options, err));
+    if (object.size > most)
+        return mh_fail(err, MH_ERR_CORRUPT, "%s has %llu bytes, and %llu at most can be right",
+                       name, (unsigned long long)object.size, (unsigned long long)most);
+    uint8_t *bytes = mh_calloc(object.size + 1, 1);
+    if (!bytes)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for the %llu bytes of %s",
+                       (unsigned long long)object.size, name);
+    mh_status status = dataset->source->get(name, &options, object.size, bytes, size, err);
+    if (status != MH_OK) {
+        mh_free(bytes);
+        return status;
+    }
+    *out = bytes;
+    return MH_OK;
 }
 
 /* --- the whole --- */
@@ -193,8 +289,8 @@ static uint64_t mixed(uint64_t state, uint64_t value)
 
 static uint64_t fingerprint_of(const mh_dataset *dataset)
 {
-    uint64_t state = mixed(1, dataset->count);
-    for (uint32_t i = 0; i < dataset->objects.count; i++) {
+    uint64_t state = mixed(dataset->fingerprint + 1, dataset->count); /* the format's, or 0 */
+    for (uint32_t i = 0; dataset->objects.list && i < dataset->objects.count; i++) {
         state = mixed(state, dataset->objects.list[i].size);
         state = mixed(state, dataset->objects.list[i].version);
     }
@@ -208,6 +304,21 @@ static uint64_t fingerprint_of(const mh_dataset *dataset)
     return state;
 }
 
+static mh_status open_parts(mh_dataset *dataset, const char *const *paths, size_t count,
+                            mh_dataset_options *options, mh_error *err)
+{
+    MH_TRY(copy_options(dataset, options, err));
+    MH_TRY(mh_source_of(&dataset->source, paths[0], err));
+    MH_TRY(find_format(&dataset->format, dataset, paths[0], err));
+    MH_TRY(check_options(dataset, err));
+    MH_TRY(dataset->format->open(dataset, paths, count, err));
+    MH_TRY(choose_fields(dataset, options, err));
+    if (dataset->format->finish)
+        MH_TRY(dataset->format->finish(dataset, err));
+    dataset->fingerprint = fingerprint_of(dataset);
+    return MH_OK;
+}
+
 mh_status mh_dataset_open(mh_dataset **out, const char *const *paths, size_t count,
                           const mh_dataset_options *given, mh_error *err)
 {
@@ -217,25 +328,15 @@ mh_status mh_dataset_open(mh_dataset **out, const char *const *paths, size_t cou
         MH_TRY(MH_SIZED_TAKE(&options, given, mh_dataset_options, field_count, err));
     if (count == 0 || !paths)
         return mh_fail(err, MH_ERR_INVALID, "no path to open");
-    const mh_format *format = NULL;
-    MH_TRY(find_format(&format, paths[0], &options, err));
-    assert(format);
     mh_dataset *dataset = mh_calloc(1, sizeof *dataset);
     if (!dataset)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a dataset");
-    dataset->format = format;
-    dataset->source = &mh_source_file;
     atomic_init(&dataset->refs, 1);
-    mh_status status = format->open(dataset, paths, count, err);
-    if (status == MH_OK)
-        status = choose_fields(dataset, &options, err);
-    if (status == MH_OK && format->finish)
-        status = format->finish(dataset, err);
+    mh_status status = open_parts(dataset, paths, count, &options, err);
     if (status != MH_OK) {
         mh_dataset_unref(dataset);
         return status;
     }
-    dataset->fingerprint = fingerprint_of(dataset);
     *out = dataset;
     return MH_OK;
 }
@@ -251,10 +352,15 @@ void mh_dataset_unref(mh_dataset *dataset)
     if (!dataset || atomic_fetch_sub_explicit(&dataset->refs, 1, memory_order_acq_rel) != 1)
         return;
     mh_dataset_source_close(dataset);
-    if (dataset->format->close)
+    void *room = atomic_load(&dataset->spare_room);
+    if (room)
+        dataset->format->room_free(room);
+    if (dataset->format && dataset->format->close)
         dataset->format->close(dataset);
-    for (uint32_t i = 0; i < dataset->objects.count; i++)
-        mh_free(dataset->objects.list[i].name);
+    for (uint32_t i = 0; dataset->objects.list && i < dataset->objects.count; i++)
+        mh_free((char *)dataset->objects.list[i].name);
+    for (size_t i = 0; i < TEXT_COUNT; i++)
+        mh_free((char *)*text_at(&dataset->options, i));
     for (size_t i = 0; i < dataset->field_count; i++)
         mh_free((char *)dataset->fields[i].name);
     mh_free(dataset->objects.list);
@@ -283,7 +389,7 @@ const char *mh_dataset_format(const mh_dataset *dataset)
 
 const char *mh_dataset_file(const mh_dataset *dataset, size_t at, uint64_t *out_bytes)
 {
-    if (at >= dataset->objects.count)
+    if (at >= dataset->objects.count || !dataset->objects.list)
         return NULL;
     *out_bytes = dataset->objects.list[at].size;
     return dataset->objects.list[at].name;

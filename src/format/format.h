@@ -1,7 +1,7 @@
 /* format.h - what a format does: which bytes a sample is made of, and how they become its fields
  * SPDX-License-Identifier: Apache-2.0
  *
- * A format is one file that ends in one const table, and a line in the list of formats.c. After
+ * A format is one file that ends in one const table, and a line in the list of dataset.c. After
  * open everything is pure: any thread, no I/O, no allocation.
  */
 #ifndef MH_FORMAT_FORMAT_H
@@ -21,30 +21,64 @@ typedef struct mh_piece {
  * need the same one. */
 typedef struct mh_unit {
     uint32_t object;
-    uint64_t offset, size;
+    uint64_t offset, size;  /* of a whole one: 0, and the most that can be right */
     uint64_t decoded_bytes; /* 0: samples are placed from the bytes as they were read */
+    uint8_t whole;          /* the object from its first byte to its last */
+    uint8_t may_be_missing; /* no such object: decode, or else place, gets no data */
 } mh_unit;
 
-/* One sample to be placed. */
+/* Bytes of a unit. data is NULL where there is no such object. */
+typedef struct mh_bytes {
+    const uint8_t *data;
+    uint64_t size;
+} mh_bytes;
+
+/* One sample to be placed. Whatever is random about it is drawn from seed, epoch and position. */
 typedef struct mh_placing {
     uint64_t sample;
-    const uint8_t *const *units; /* decoded bytes of each, in the order of units_of */
-    uint8_t *const *into;        /* for each of the dataset's fields */
+    uint64_t seed, epoch, position; /* all 0 outside loaders, but for the position: the sample */
+    const mh_bytes *units;          /* each decoded, in the order of units_of */
+    uint8_t *const *into;           /* for each of the dataset's fields */
+    void *room;                     /* of room_new */
 } mh_placing;
+
+/* A path that some format has to be found for. */
+typedef struct mh_candidate {
+    const char *path;
+    const mh_source_type *source;
+    const mh_source_options *options;
+    int directory;       /* not one object: a folder, a prefix */
+    const uint8_t *head; /* its first bytes, of one that is an object */
+    size_t head_size;
+} mh_candidate;
+
+/* What a format takes besides paths and fields: members of mh_dataset_options. */
+enum {
+    MH_TAKES_PIPELINE = 1, /* and profile */
+    MH_TAKES_WINDOW = 2,   /* stride, select, target, decode */
+    MH_TAKES_INDEX = 4
+};
 
 typedef struct mh_format {
     const char *name;
     const char *what;     /* one line for `millhead list` */
     const char *suffixes; /* ".npy" or several, with spaces between them */
-    /* Whether a file that begins with these bytes is of the format. */
-    int (*probe)(const uint8_t *head, size_t size);
+    int takes;            /* MH_TAKES_... */
+    /* Whether the path is of the format. The first in the list that says so gets it. */
+    int (*probe)(const mh_candidate *candidate);
     /* Fills objects, fields (in any order) and count of a zeroed dataset, and of what follows them
-     * what applies; its caller frees what is there on failure too. */
+     * what applies; its caller frees what is there on failure too. dataset->source is the paths',
+     * and dataset->options stay as long as the dataset. */
     mh_status (*open)(mh_dataset *dataset, const char *const *paths, size_t count, mh_error *err);
     /* Comes once after open, when `fields` and `tags` are those that are wanted, in order of name:
      * for what depends on the choice, as by_units and what follows it may; (optional). */
     mh_status (*finish)(mh_dataset *dataset, mh_error *err);
     void (*close)(mh_dataset *dataset); /* frees dataset->own; (optional) */
+
+    /* What one thread needs to decode and place, made once and used again: codecs' states, memory.
+     * (optional: decode and place get NULL) */
+    mh_status (*room_new)(const mh_dataset *dataset, void **out, mh_error *err);
+    void (*room_free)(void *room); /* NULL allowed */
 
     /* --- where dataset->by_units is 0: fields lie in the objects as they are --- */
 
@@ -57,8 +91,8 @@ typedef struct mh_format {
     uint32_t (*units_of)(const mh_dataset *dataset, uint64_t sample, uint64_t *ids);
     mh_unit (*unit)(const mh_dataset *dataset, uint64_t id);
     /* A unit's bytes into `out`, which has decoded_bytes; (optional where those are 0). */
-    mh_status (*decode)(const mh_dataset *dataset, uint64_t id, const uint8_t *bytes, uint8_t *out,
-                        mh_error *err);
+    mh_status (*decode)(const mh_dataset *dataset, uint64_t id, mh_bytes bytes, uint8_t *out,
+                        void *room, mh_error *err);
     /* Writes all fields of a sample; of a ragged one as many bytes as its shape says. */
     mh_status (*place)(const mh_dataset *dataset, const mh_placing *placing, mh_error *err);
     /* The shape of a ragged field of the sample; (optional where no field is ragged). */
@@ -74,9 +108,10 @@ typedef struct mh_process_source {
 struct mh_dataset {
     const mh_format *format;
     const mh_source_type *source;
-    mh_objects objects;
-    mh_field *fields; /* in order of name once open; names are freed with the dataset */
-    uint32_t *tags;   /* the format's number for each */
+    mh_dataset_options options; /* copies of the texts that were given; `fields` are not kept */
+    mh_objects objects;         /* those of a list are freed with the dataset */
+    mh_field *fields;           /* in order of name once open; names are freed with the dataset */
+    uint32_t *tags;             /* the format's number for each */
     size_t field_count;
     uint64_t count;
     int by_units;             /* samples are made of units, else of pieces */
@@ -84,16 +119,26 @@ struct mh_dataset {
     uint32_t units_most;      /* of one sample */
     uint64_t unit_count;      /* in all */
     uint64_t unit_bytes_most; /* of one unit, as read and decoded together */
-    uint64_t fingerprint;
-    void *own; /* the format's */
+    uint64_t fingerprint;     /* a format may begin it with what is in no object or field */
+    void *own;                /* the format's */
     _Atomic uint32_t refs;
     _Atomic(mh_process_source *) reader; /* of mh_dataset_source; NULL: nobody has asked */
+    _Atomic(void *) spare_room;          /* of mh_dataset_room; NULL: in use, or not made */
 };
 
 /* Ended by NULL. */
 extern const mh_format *const mh_formats[];
 extern const mh_format mh_format_npy;
 extern const mh_format mh_format_synthetic;
+
+/* How the dataset's source is to be opened. The texts are the dataset's. */
+mh_source_options mh_dataset_source_options(const mh_dataset *dataset, uint32_t in_flight);
+
+/* All bytes of an object that a dataset needs while it opens, and a 0 behind them; the caller frees
+ * them with mh_free. MH_ERR_NOT_FOUND, MH_ERR_IO, MH_ERR_NOMEM; MH_ERR_CORRUPT: there are more than
+ * `most`. */
+MH_MUST_CHECK mh_status mh_dataset_get(const mh_dataset *dataset, const char *name, uint64_t most,
+                                       uint8_t **out, uint64_t *size, mh_error *err);
 
 /* Adds an object, as it is now; *out_number is its number. For formats while they open. */
 MH_MUST_CHECK mh_status mh_dataset_add_object(mh_dataset *dataset, const char *name,
@@ -109,6 +154,11 @@ MH_MUST_CHECK mh_status mh_dataset_add_field(mh_dataset *dataset, const char *na
  * child. It stays the dataset's. Any thread. */
 MH_MUST_CHECK mh_status mh_dataset_source(mh_dataset *dataset, mh_source **out, mh_error *err);
 void mh_dataset_source_close(mh_dataset *dataset);
+
+/* A room of the format's for reads outside loaders: the one that is kept, or another while some
+ * thread has it. Given back with mh_dataset_room_done. Any thread. */
+MH_MUST_CHECK mh_status mh_dataset_room(mh_dataset *dataset, void **out, mh_error *err);
+void mh_dataset_room_done(mh_dataset *dataset, void *room);
 
 /* Where field number `field` of the sample lies. Pure, any thread. */
 static inline mh_piece mh_dataset_piece(const mh_dataset *dataset, size_t field, uint64_t sample)

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "format/format.h"
+#include "source/synthetic.h"
 
 int mh_format_list(size_t at, mh_kind *out)
 {
@@ -15,12 +16,12 @@ int mh_format_list(size_t at, mh_kind *out)
 
 int mh_source_list(size_t at, mh_kind *out)
 {
-    static const mh_kind kinds[] = {
-        {"file", "", "files of this machine and of what is mounted"},
-        {"synthetic", "", "bytes that are computed"},
-    };
-    if (at >= sizeof kinds / sizeof *kinds)
+    const mh_source_type *type = at == 0 ? &mh_source_file : at == 1 ? &mh_source_synthetic : NULL;
+    for (size_t i = 0; !type && mh_sources[i]; i++)
+        if (i + 2 == at)
+            type = mh_sources[i];
+    if (!type)
         return 0;
-    *out = kinds[at];
+    *out = (mh_kind){type->name, type->schemes ? type->schemes : "", type->what};
     return 1;
 }

@@ -16,8 +16,10 @@
 #include <string.h>
 
 /* An archive is one of NumPy's when its first file is an array; a long name is not seen whole. */
-static int npy_probe(const uint8_t *head, size_t size)
+static int npy_probe(const mh_candidate *candidate)
 {
+    const uint8_t *head = candidate->head;
+    size_t size = candidate->head_size;
     if (size >= MH_NPY_MAGIC_BYTES && memcmp(head, MH_NPY_MAGIC, MH_NPY_MAGIC_BYTES) == 0)
         return 1;
     if (size < 30 || memcmp(head, "PK\3\4", 4) != 0)
@@ -172,7 +174,7 @@ static mh_status npy_place(const mh_dataset *dataset, const mh_placing *placing,
         if (field->values.run == 0)
             continue;
         uint64_t begin = array->whole ? placing->sample * array->sample_step : 0;
-        mh_strided_copy(&field->values, placing->units[array->slot] + begin + field->offset,
+        mh_strided_copy(&field->values, placing->units[array->slot].data + begin + field->offset,
                         placing->into[i]);
     }
     return MH_OK;

@@ -34,7 +34,8 @@ static mh_status read_bytes(const reader *r, uint32_t object, uint64_t offset, u
                             uint8_t *into, mh_error *err)
 {
     const mh_read read = {.object = object, .offset = offset, .size = size, .into = into};
-    return mh_source_read(r->source, &read, err);
+    uint64_t got;
+    return mh_source_read(r->source, &read, &got, err);
 }
 
 /* --- fields --- */
@@ -277,7 +278,8 @@ mh_status mh_npy_arrays_read(mh_dataset *dataset, const char *const *paths, size
         return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu files", count);
     for (size_t i = 0; i < count; i++)
         MH_TRY(mh_dataset_add_object(dataset, paths[i], &object, err));
-    MH_TRY(dataset->source->open(&r.source, &dataset->objects, 1, err));
+    const mh_source_options options = mh_dataset_source_options(dataset, 1);
+    MH_TRY(dataset->source->open(&r.source, &dataset->objects, &options, err));
     r.header = mh_calloc(1, sizeof *r.header);
     r.head = mh_calloc(HEAD_ROOM, 1);
     mh_status status = r.header && r.head ? MH_OK : MH_ERR_NOMEM;

@@ -1,4 +1,4 @@
-/* process_source.c - a dataset's source for reads outside loaders: one for each process
+/* process_source.c - what reads outside loaders need: a source for each process, a room to decode
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "base/alloc.h"
@@ -12,7 +12,8 @@ static mh_status open_reader(const mh_dataset *dataset, mh_process_source **out,
     if (!reader)
         return mh_fail(err, MH_ERR_NOMEM, "no memory to open a dataset's files");
     reader->fork_generation = mh_fork_generation();
-    mh_status status = dataset->source->open(&reader->source, &dataset->objects, 1, err);
+    const mh_source_options options = mh_dataset_source_options(dataset, 1);
+    mh_status status = dataset->source->open(&reader->source, &dataset->objects, &options, err);
     if (status != MH_OK) {
         mh_free(reader);
         return status;
@@ -51,4 +52,20 @@ void mh_dataset_source_close(mh_dataset *dataset)
     mh_process_source *reader = atomic_load(&dataset->reader);
     if (reader && reader->fork_generation == mh_fork_generation())
         free_reader(reader);
+}
+
+mh_status mh_dataset_room(mh_dataset *dataset, void **out, mh_error *err)
+{
+    *out = NULL;
+    if (!dataset->format->room_new)
+        return MH_OK;
+    *out = atomic_exchange(&dataset->spare_room, NULL);
+    return *out ? MH_OK : dataset->format->room_new(dataset, out, err);
+}
+
+void mh_dataset_room_done(mh_dataset *dataset, void *room)
+{
+    void *none = NULL;
+    if (room && !atomic_compare_exchange_strong(&dataset->spare_room, &none, room))
+        dataset->format->room_free(room);
 }

@@ -30,10 +30,9 @@ typedef struct synthetic_data {
     uint64_t row_bytes;
 } synthetic_data;
 
-static int synthetic_probe(const uint8_t *head, size_t size)
+static int synthetic_probe(const mh_candidate *candidate)
 {
-    (void)head;
-    (void)size;
+    (void)candidate;
     return 0; /* found by its prefix */
 }
 
@@ -126,15 +125,16 @@ static mh_status check(const synthetic_data *own, uint64_t chunk, mh_error *err)
                    (unsigned long long)chunk);
 }
 
-static mh_status synthetic_decode(const mh_dataset *dataset, uint64_t id, const uint8_t *bytes,
-                                  uint8_t *out, mh_error *err)
+static mh_status synthetic_decode(const mh_dataset *dataset, uint64_t id, mh_bytes bytes,
+                                  uint8_t *out, void *room, mh_error *err)
 {
+    (void)room;
     const synthetic_data *own = dataset->own;
     uint64_t size = own->row_bytes * own->spec.chunk;
     burn(own->spec.burn_ns);
     MH_TRY(check(own, id, err));
     for (uint64_t i = 0; i < size; i++)
-        out[i] = (uint8_t)~bytes[i];
+        out[i] = (uint8_t)~bytes.data[i];
     return MH_OK;
 }
 
@@ -165,12 +165,13 @@ static void place_x(const mh_dataset *dataset, const mh_placing *placing, uint8_
     const synthetic_data *own = dataset->own;
     const uint64_t bytes = x_bytes(dataset, placing->sample);
     const uint8_t inverted = own->spec.chunk > 1 ? 0 : 0xFF; /* not decoded yet */
-    const uint8_t *row = placing->units[0] + placing->sample % own->spec.chunk * own->row_bytes;
+    const uint8_t *row =
+        placing->units[0].data + placing->sample % own->spec.chunk * own->row_bytes;
     for (uint64_t i = 0; i < bytes; i++)
         into[i] = row[i] ^ inverted;
     for (uint32_t u = 1; u < own->spec.span; u++)
         for (uint64_t i = 0; i < bytes; i++)
-            into[i] ^= placing->units[u][i] ^ inverted;
+            into[i] ^= placing->units[u].data[i] ^ inverted;
 }
 
 static mh_status synthetic_place(const mh_dataset *dataset, const mh_placing *placing,

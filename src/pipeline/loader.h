@@ -63,8 +63,9 @@ typedef struct mh_work_room {
     mh_piece_run run;
     mh_read *missed; /* room for run x fields */
     mh_unit_task task;
-    const uint8_t **units; /* room for units_most */
-    uint8_t **into;        /* room for each field */
+    mh_bytes *units; /* room for units_most */
+    uint8_t **into;  /* room for each field */
+    void *format;    /* the format's own */
 } mh_work_room;
 
 struct mh_loader {

@@ -208,6 +208,8 @@ static mh_status make_rooms(mh_loader *self, mh_error *err)
         room->units = mh_calloc(data->units_most + 1u, sizeof *room->units);
         room->into = mh_calloc(data->field_count, sizeof *room->into);
         made = room->missed && room->units && room->into;
+        if (made && data->format->room_new)
+            MH_TRY(data->format->room_new(data, &room->format, err));
     }
     return made ? MH_OK : mh_fail(err, MH_ERR_NOMEM, "no memory for a loader");
 }
@@ -216,7 +218,9 @@ static void free_rooms(mh_loader *self)
 {
     for (uint32_t i = 0; self->rooms && i < self->room_count; i++) {
         mh_free(self->rooms[i].missed);
-        mh_free((void *)self->rooms[i].units);
+        mh_free(self->rooms[i].units);
+        if (self->rooms[i].format)
+            self->dataset->format->room_free(self->rooms[i].format);
         mh_free((void *)self->rooms[i].into);
     }
     mh_free(self->rooms);
@@ -264,7 +268,8 @@ static mh_status open_source(mh_loader *self, mh_error *err)
     mh_link link;
     mh_source *files;
     const mh_loader_options *o = &self->options;
-    MH_TRY(self->dataset->source->open(&files, &self->dataset->objects, o->in_flight, err));
+    const mh_source_options options = mh_dataset_source_options(self->dataset, o->in_flight);
+    MH_TRY(self->dataset->source->open(&files, &self->dataset->objects, &options, err));
     self->source = files;
     if (!o->simulate)
         return MH_OK;

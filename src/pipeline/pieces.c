@@ -26,8 +26,9 @@ static void *tag_of(const mh_loader *self, const mh_piece_run *r, uint64_t sampl
     return (void *)(uintptr_t)((r->number % self->horizon) << SAMPLE_BITS | sample);
 }
 
-static void read_done(void *context, void *tag, const mh_error *err)
+static void read_done(void *context, void *tag, uint64_t got, const mh_error *err)
 {
+    (void)got; /* all of it, or an error */
     mh_loader *self = context;
     uint64_t word = (uint64_t)(uintptr_t)tag;
     uint64_t sample = word & ((UINT64_C(1) << SAMPLE_BITS) - 1);
@@ -58,13 +59,14 @@ static void read_field(mh_work_room *room, const mh_piece_run *r, size_t field, 
     uint8_t *place = mh_batch_place(batch, field, r->first);
     for (uint64_t i = r->first; i < r->first + r->count; i++, place += bytes) {
         mh_error err;
+        uint64_t got;
         const mh_piece piece = mh_dataset_piece(self->dataset, field, batch->numbers[i]);
         const mh_read read = {.object = piece.object,
                               .offset = piece.offset,
                               .size = bytes,
                               .into = place,
                               .tag = tag_of(self, r, i)};
-        mh_status status = bytes ? mh_source_try_now(self->source, &read, &err) : MH_OK;
+        mh_status status = bytes ? mh_source_try_now(self->source, &read, &got, &err) : MH_OK;
         if (status == MH_AGAIN) {
             room->missed[out->missed++] = read;
             continue;

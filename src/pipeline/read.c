@@ -28,8 +28,9 @@ static mh_status read_pieces(mh_source *source, const mh_batch *batch, uint64_t 
                               .offset = piece.offset,
                               .size = batch->dataset->fields[field].bytes,
                               .into = mh_batch_place(batch, field, i)};
+        uint64_t got;
         if (read.size)
-            MH_TRY(mh_source_read(source, &read, err));
+            MH_TRY(mh_source_read(source, &read, &got, err));
     }
     return MH_OK;
 }
@@ -41,52 +42,62 @@ typedef struct unit_room {
     uint32_t count;
     uint64_t *ids, *kept; /* of this sample; of `blocks` */
     uint8_t **blocks;     /* NULL: none */
+    mh_bytes *units;      /* what samples are placed from, in the blocks */
     uint8_t **into;
+    void *format;
 } unit_room;
 
-static mh_status room_make(unit_room *room, const mh_dataset *dataset, mh_error *err)
+static mh_status room_make(unit_room *room, mh_dataset *dataset, mh_error *err)
 {
     *room = (unit_room){.count = dataset->units_most,
                         .ids = mh_calloc(dataset->units_most, sizeof(uint64_t)),
                         .kept = mh_calloc(dataset->units_most, sizeof(uint64_t)),
                         .blocks = mh_calloc(dataset->units_most, sizeof(uint8_t *)),
+                        .units = mh_calloc(dataset->units_most, sizeof(mh_bytes)),
                         .into = mh_calloc(dataset->field_count, sizeof(uint8_t *))};
-    if (room->ids && room->kept && room->blocks && room->into)
-        return MH_OK;
+    if (room->ids && room->kept && room->blocks && room->units && room->into)
+        return mh_dataset_room(dataset, &room->format, err);
     return mh_fail(err, MH_ERR_NOMEM, "no memory for %u units", dataset->units_most);
 }
 
-static void room_free(unit_room *room)
+static void room_free(unit_room *room, mh_dataset *dataset)
 {
+    mh_dataset_room_done(dataset, room->format);
     for (uint32_t u = 0; room->blocks && u < room->count; u++)
         mh_free(room->blocks[u]);
     mh_free(room->ids);
     mh_free(room->kept);
     mh_free((void *)room->blocks);
+    mh_free(room->units);
     mh_free((void *)room->into);
 }
 
-static mh_status read_unit(mh_source *source, const mh_dataset *dataset, uint64_t id, uint8_t **out,
-                           mh_error *err)
+/* Reads unit number `u` of the sample into a block of its own. */
+static mh_status read_unit(mh_source *source, const mh_dataset *dataset, unit_room *room,
+                           uint32_t u, mh_error *err)
 {
-    const mh_unit unit = dataset->format->unit(dataset, id);
+    const mh_unit unit = dataset->format->unit(dataset, room->ids[u]);
     uint8_t *block = mh_calloc(1, unit.size + unit.decoded_bytes + 1);
     if (!block)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for %llu bytes",
                        (unsigned long long)(unit.size + unit.decoded_bytes));
-    /* decoded bytes first, so that what is used is at the front either way */
+    room->blocks[u] = block; /* decoded bytes first, then those that were read */
     const mh_read read = {.object = unit.object,
+                          .whole = unit.whole,
                           .offset = unit.offset,
                           .size = unit.size,
                           .into = block + unit.decoded_bytes};
-    mh_status status = unit.size ? mh_source_read(source, &read, err) : MH_OK;
-    if (status == MH_OK && unit.decoded_bytes)
-        status = dataset->format->decode(dataset, id, read.into, block, err);
-    if (status != MH_OK) {
-        mh_free(block);
+    uint64_t got = 0;
+    mh_status status = unit.size ? mh_source_read(source, &read, &got, err) : MH_OK;
+    bool missing = status == MH_ERR_NOT_FOUND && unit.may_be_missing;
+    if (status != MH_OK && !missing)
         return status;
-    }
-    *out = block;
+    room->units[u] = (mh_bytes){.data = missing ? NULL : read.into, .size = missing ? 0 : got};
+    if (!unit.decoded_bytes)
+        return MH_OK;
+    MH_TRY(
+        dataset->format->decode(dataset, room->ids[u], room->units[u], block, room->format, err));
+    room->units[u] = (mh_bytes){.data = block, .size = unit.decoded_bytes};
     return MH_OK;
 }
 
@@ -100,14 +111,16 @@ static mh_status read_units(mh_source *source, const mh_batch *batch, uint64_t i
             continue;
         mh_free(room->blocks[u]);
         room->blocks[u] = NULL;
-        MH_TRY(read_unit(source, dataset, room->ids[u], &room->blocks[u], err));
+        MH_TRY(read_unit(source, dataset, room, u, err));
         room->kept[u] = room->ids[u];
     }
     for (size_t field = 0; field < batch->array_count; field++)
         room->into[field] = mh_batch_place(batch, field, i);
     const mh_placing placing = {.sample = batch->numbers[i],
-                                .units = (const uint8_t *const *)room->blocks,
-                                .into = room->into};
+                                .position = batch->numbers[i],
+                                .units = room->units,
+                                .into = room->into,
+                                .room = room->format};
     return dataset->format->place(dataset, &placing, err);
 }
 
@@ -127,7 +140,7 @@ static mh_status read_all(mh_source *source, mh_batch *batch, mh_error *err)
         if (status != MH_OK)
             mh_error_prefix(err, "sample %llu", (unsigned long long)batch->numbers[i]);
     }
-    room_free(&room);
+    room_free(&room, batch->dataset);
     if (status == MH_OK && by_units)
         mh_batch_finish(batch, NULL);
     return status;

@@ -272,7 +272,7 @@ bool mh_residency_fetched(mh_residency *self, mh_resident *unit)
 
 void mh_residency_decoded(mh_residency *self, mh_resident *unit)
 {
-    uint64_t read_bytes = mh_buffer_bytes(unit->unit.size);
+    uint64_t read_bytes = unit->read ? mh_buffer_bytes(unit->unit.size) : 0;
     mh_buffers_put(&self->buffers, unit->read, unit->unit.size);
     unit->read = NULL;
     self->fixed_bytes -= read_bytes;
@@ -301,10 +301,12 @@ void mh_residency_failed(mh_residency *self, mh_resident *unit, const mh_error *
 
 static bool take_blocks(mh_residency *self, mh_resident *unit)
 {
-    unit->read = mh_buffers_get(&self->buffers, unit->unit.size);
-    if (unit->unit.decoded_bytes)
-        unit->decoded = mh_buffers_get(&self->buffers, unit->unit.decoded_bytes);
-    if (unit->read && (unit->decoded || !unit->unit.decoded_bytes))
+    const mh_unit *about = &unit->unit;
+    if (about->size)
+        unit->read = mh_buffers_get(&self->buffers, about->size);
+    if (about->decoded_bytes)
+        unit->decoded = mh_buffers_get(&self->buffers, about->decoded_bytes);
+    if ((unit->read || !about->size) && (unit->decoded || !about->decoded_bytes))
         return true;
     give_back(self, unit);
     return false;

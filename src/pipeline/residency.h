@@ -57,8 +57,10 @@ typedef struct mh_resident {
     mh_unit unit;
     mh_unit_state state;
     uint32_t pins;    /* tasks that read it */
-    uint8_t *read;    /* bytes as they were read */
+    uint8_t *read;    /* bytes as they were read; NULL: none, or gone */
     uint8_t *decoded; /* NULL: there is nothing to decode, or not yet */
+    uint64_t got;     /* bytes that were read */
+    bool missing;     /* there is no such object */
     mh_use *first, *last;
     size_t heap_at;                /* place in a heap; MH_HEAP_NONE */
     bool evicted;                  /* it was here before */
@@ -95,7 +97,7 @@ MH_MUST_CHECK mh_status mh_residency_plan(mh_residency *residency, mh_sample *sa
  * memory the unit fails. `head` is the position of the lowest sample that is not placed. */
 mh_resident *mh_residency_fetch(mh_residency *residency, uint64_t head);
 
-/* The bytes have come. True: they are to be decoded, into unit->decoded. */
+/* The bytes have come, unit->got of them. True: they are to be decoded, into unit->decoded. */
 bool mh_residency_fetched(mh_residency *residency, mh_resident *unit);
 void mh_residency_decoded(mh_residency *residency, mh_resident *unit);
 void mh_residency_failed(mh_residency *residency, mh_resident *unit, const mh_error *err);
@@ -111,10 +113,17 @@ void mh_residency_clear(mh_residency *residency);
 
 void mh_residency_counts_read(const mh_residency *residency, mh_residency_counts *out);
 
-/* The bytes that samples are placed from. */
-static inline const uint8_t *mh_resident_bytes(const mh_resident *unit)
+/* The bytes as they were read, and those that samples are placed from. */
+static inline mh_bytes mh_resident_read(const mh_resident *unit)
 {
-    return unit->decoded ? unit->decoded : unit->read;
+    return (mh_bytes){.data = unit->missing ? NULL : unit->read, .size = unit->got};
+}
+
+static inline mh_bytes mh_resident_bytes(const mh_resident *unit)
+{
+    if (unit->decoded)
+        return (mh_bytes){.data = unit->decoded, .size = unit->unit.decoded_bytes};
+    return mh_resident_read(unit);
 }
 
 #endif

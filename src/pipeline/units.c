@@ -171,13 +171,15 @@ static void wake(mh_loader *self)
         pthread_cond_broadcast(&self->sync.ready);
 }
 
-static void fetch_over(mh_loader *self, mh_resident *unit, const mh_error *err)
+static void fetch_over(mh_loader *self, mh_resident *unit, uint64_t got, const mh_error *err)
 {
     self->sync.fetching--;
-    if (err)
+    unit->missing = err && err->code == MH_ERR_NOT_FOUND && unit->unit.may_be_missing;
+    if (err && !unit->missing)
         mh_residency_failed(self->sync.residency, unit, err);
     else {
-        self->sync.stats.bytes_read += unit->unit.size;
+        unit->got = unit->missing ? 0 : got;
+        self->sync.stats.bytes_read += unit->got;
         if (mh_residency_fetched(self->sync.residency, unit)) {
             unit->next = NULL;
             if (self->sync.decode_first)
@@ -190,12 +192,12 @@ static void fetch_over(mh_loader *self, mh_resident *unit, const mh_error *err)
     wake(self);
 }
 
-static void read_done(void *loader, void *tag, const mh_error *err)
+static void read_done(void *loader, void *tag, uint64_t got, const mh_error *err)
 {
     mh_loader *self = loader;
     pthread_mutex_lock(&self->sync.lock);
     mh_work_flying(self, -1);
-    fetch_over(self, tag, err);
+    fetch_over(self, tag, got, err);
     pthread_mutex_unlock(&self->sync.lock);
 }
 
@@ -217,12 +219,13 @@ static void fetch(mh_loader *self, mh_resident *unit)
 {
     mh_error err;
     const mh_read read = {.object = unit->unit.object,
+                          .whole = unit->unit.whole,
                           .offset = unit->unit.offset,
                           .size = unit->unit.size,
                           .into = unit->read,
                           .tag = unit};
-    uint64_t began = mh_clock_ns();
-    mh_status status = mh_source_try_now(self->source, &read, &err);
+    uint64_t began = mh_clock_ns(), got = 0;
+    mh_status status = read.size ? mh_source_try_now(self->source, &read, &got, &err) : MH_OK;
     uint64_t read_ns = mh_clock_ns() - began;
     bool missed = status == MH_AGAIN;
     if (missed)
@@ -234,18 +237,20 @@ static void fetch(mh_loader *self, mh_resident *unit)
     self->sync.stats.reads_waited += missed;
     self->sync.stats.read_ns += missed ? 0 : read_ns;
     if (!missed || status != MH_OK)
-        fetch_over(self, unit, status == MH_OK ? NULL : &err);
+        fetch_over(self, unit, got, status == MH_OK ? NULL : &err);
     else
         wake(self);
     pthread_mutex_unlock(&self->sync.lock);
 }
 
-static void decode(mh_loader *self, mh_resident *unit)
+static void decode(mh_work_room *room, mh_resident *unit)
 {
+    mh_loader *self = room->loader;
     mh_error err;
     const mh_dataset *dataset = self->dataset;
     uint64_t began = mh_clock_ns();
-    mh_status status = dataset->format->decode(dataset, unit->id, unit->read, unit->decoded, &err);
+    mh_status status = dataset->format->decode(dataset, unit->id, mh_resident_read(unit),
+                                               unit->decoded, room->format, &err);
     uint64_t took = mh_clock_ns() - began;
     pthread_mutex_lock(&self->sync.lock);
     self->sync.working--;
@@ -276,8 +281,13 @@ static mh_status place_one(mh_work_room *room, const mh_batch *batch, uint64_t i
     }
     for (size_t field = 0; field < dataset->field_count; field++)
         room->into[field] = mh_batch_place(batch, field, i);
-    const mh_placing placing = {
-        .sample = batch->numbers[i], .units = room->units, .into = room->into};
+    const mh_placing placing = {.sample = batch->numbers[i],
+                                .seed = room->loader->options.seed,
+                                .epoch = batch->epoch,
+                                .position = batch->positions[i],
+                                .units = room->units,
+                                .into = room->into,
+                                .room = room->format};
     return dataset->format->place(dataset, &placing, err);
 }
 
@@ -367,7 +377,7 @@ void mh_units_do(mh_work_room *room)
         fetch(room->loader, task->unit);
         break;
     case MH_WORK_DECODE:
-        decode(room->loader, task->unit);
+        decode(room, task->unit);
         break;
     case MH_WORK_PLACE:
         place(room);

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "source/read_queue.h"
+#include "source/whole_file.h"
 #include "sys/thread.h"
 
 #include <errno.h>
@@ -26,7 +27,7 @@
 /* A file that is or was open. With fewer files than may be open none is ever closed before the
  * source is; else they make room in turn, but never one that is being read. */
 typedef struct open_file {
-    _Atomic int fd; /* -1: not open */
+    _Atomic int fd; /* and 1; 0: not open. So that memory of zeros, touched nowhere, will do */
     uint32_t users; /* reads under way; counted only where files are closed */
 } open_file;
 
@@ -56,30 +57,39 @@ typedef struct file_source {
 
 /* --- what a file is --- */
 
-static uint64_t version_of(const struct stat *about)
-{
-    uint64_t version = (uint64_t)about->st_ino * UINT64_C(0x9E3779B97F4A7C15);
-    version ^=
-        (uint64_t)about->st_mtim.tv_sec * UINT64_C(1000000000) + (uint64_t)about->st_mtim.tv_nsec;
-    return version * UINT64_C(0xD6E8FEB86659FD93) ^ (uint64_t)about->st_size;
-}
-
-static mh_status fail_open(mh_error *err, const char *name)
-{
-    mh_status code = errno == ENOENT || errno == ENOTDIR ? MH_ERR_NOT_FOUND : MH_ERR_IO;
-    return mh_fail_sys(err, code, errno, "cannot open %s", name);
-}
-
-static mh_status file_stat(mh_object *object, mh_error *err)
+static mh_status file_stat(mh_object *object, const mh_source_options *options, mh_error *err)
 {
     struct stat about;
+    (void)options;
     if (stat(object->name, &about) < 0)
-        return fail_open(err, object->name);
+        return mh_file_fail_open(err, object->name);
     if (!S_ISREG(about.st_mode))
         return mh_fail(err, MH_ERR_INVALID, "%s is not a regular file", object->name);
     object->size = (uint64_t)about.st_size;
-    object->version = version_of(&about);
+    object->version = mh_file_version(&about);
     return MH_OK;
+}
+
+static mh_status file_get(const char *name, const mh_source_options *options, uint64_t most,
+                          uint8_t *into, uint64_t *got, mh_error *err)
+{
+    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    (void)options;
+    if (fd < 0)
+        return mh_file_fail_open(err, name);
+    ssize_t last = 1;
+    uint64_t done = 0;
+    while (done < most && last != 0) {
+        last = pread(fd, into + done, most - done, (off_t)done);
+        if (last < 0 && errno != EINTR)
+            break;
+        done += last > 0 ? (uint64_t)last : 0;
+    }
+    mh_status status =
+        last < 0 ? mh_fail_sys(err, MH_ERR_IO, errno, "cannot read %s", name) : MH_OK;
+    close(fd);
+    *got = done;
+    return status;
 }
 
 /* --- open files --- */
@@ -89,8 +99,9 @@ static mh_status open_checked(const mh_object *object, int *out, mh_error *err)
     struct stat about;
     int fd = open(object->name, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
-        return fail_open(err, object->name);
-    if (fstat(fd, &about) == 0 && version_of(&about) == object->version) {
+        return mh_file_fail_open(err, object->name);
+    if (fstat(fd, &about) == 0 &&
+        (!object->version || object->version == mh_file_version(&about))) {
         *out = fd;
         return MH_OK;
     }
@@ -108,8 +119,8 @@ static uint32_t place_locked(file_source *self)
         uint32_t place = self->sync.hand++ % self->files_most;
         open_file *file = &self->sync.files[self->sync.opened[place]];
         if (file->users == 0) {
-            close(file->fd);
-            file->fd = -1;
+            close(file->fd - 1);
+            file->fd = 0;
             return place;
         }
     }
@@ -119,7 +130,9 @@ static uint32_t place_locked(file_source *self)
 static mh_status file_open_locked(file_source *self, uint32_t object, mh_error *err)
 {
     int fd = -1;
-    MH_TRY(open_checked(&self->objects->list[object], &fd, err));
+    char name[MH_NAME_MOST];
+    const mh_object about = mh_object_at(self->objects, object, name);
+    MH_TRY(open_checked(&about, &fd, err));
     uint32_t place = place_locked(self);
     if (place == self->files_most) {
         close(fd);
@@ -127,7 +140,7 @@ static mh_status file_open_locked(file_source *self, uint32_t object, mh_error *
                        self->files_most);
     }
     self->sync.opened[place] = object;
-    self->sync.files[object].fd = fd;
+    self->sync.files[object].fd = fd + 1;
     return MH_OK;
 }
 
@@ -135,13 +148,13 @@ static mh_status file_open_locked(file_source *self, uint32_t object, mh_error *
 static mh_status file_acquire(file_source *self, uint32_t object, int *out, mh_error *err)
 {
     open_file *file = &self->sync.files[object];
-    if (self->all_open && (*out = atomic_load_explicit(&file->fd, memory_order_acquire)) >= 0)
+    if (self->all_open && (*out = atomic_load_explicit(&file->fd, memory_order_acquire) - 1) >= 0)
         return MH_OK;
     pthread_mutex_lock(&self->sync.lock);
-    mh_status status = file->fd >= 0 ? MH_OK : file_open_locked(self, object, err);
+    mh_status status = file->fd ? MH_OK : file_open_locked(self, object, err);
     if (status == MH_OK) {
         file->users++;
-        *out = file->fd;
+        *out = file->fd - 1;
     }
     pthread_mutex_unlock(&self->sync.lock);
     return status;
@@ -158,38 +171,56 @@ static void file_release(file_source *self, uint32_t object)
 
 /* --- reading --- */
 
-static mh_status fail_short(mh_error *err, const mh_object *object, uint64_t offset)
+static mh_status fail_short(const file_source *self, const mh_read *read, uint64_t at,
+                            mh_error *err)
 {
+    char name[MH_NAME_MOST];
+    const mh_object object = mh_object_at(self->objects, read->object, name);
+    if (object.size == MH_SIZE_UNKNOWN)
+        return mh_fail(err, MH_ERR_IO, "%s ends at byte %llu", object.name, (unsigned long long)at);
     return mh_fail(err, MH_ERR_IO, "%s ends at byte %llu: it had %llu when the dataset was opened",
-                   object->name, (unsigned long long)offset, (unsigned long long)object->size);
+                   object.name, (unsigned long long)at, (unsigned long long)object.size);
 }
 
-static mh_status read_all(file_source *self, int fd, const mh_read *read, mh_error *err)
+static mh_status read_all(const file_source *self, int fd, const mh_read *read, mh_error *err)
 {
-    const mh_object *object = &self->objects->list[read->object];
     uint64_t done = 0;
     while (done < read->size) {
         ssize_t got = pread(fd, read->into + done, read->size - done, (off_t)(read->offset + done));
         if (got < 0 && errno == EINTR)
             continue;
-        unsigned long long at = read->offset + done;
-        if (got < 0)
-            return mh_fail_sys(err, MH_ERR_IO, errno, "cannot read %s at byte %llu", object->name,
-                               at);
+        if (got < 0) {
+            int failure = errno;
+            char name[MH_NAME_MOST];
+            return mh_fail_sys(err, MH_ERR_IO, failure, "cannot read %s at byte %llu",
+                               mh_object_at(self->objects, read->object, name).name,
+                               (unsigned long long)(read->offset + done));
+        }
         if (got == 0)
-            return fail_short(err, object, at);
+            return fail_short(self, read, read->offset + done, err);
         done += (uint64_t)got;
     }
     return MH_OK;
 }
 
-static mh_status file_read(mh_source *source, const mh_read *read, mh_error *err)
+static mh_status read_whole(const file_source *self, const mh_read *read, bool only_cached,
+                            uint64_t *got, mh_error *err)
+{
+    char name[MH_NAME_MOST];
+    const mh_object object = mh_object_at(self->objects, read->object, name);
+    return mh_file_read_whole(&object, read, only_cached, got, err);
+}
+
+static mh_status file_read(mh_source *source, const mh_read *read, uint64_t *got, mh_error *err)
 {
     file_source *self = (file_source *)source;
     int fd;
+    if (read->whole)
+        return read_whole(self, read, false, got, err);
     MH_TRY(file_acquire(self, read->object, &fd, err));
     mh_status status = read_all(self, fd, read, err);
     file_release(self, read->object);
+    *got = read->size;
     return status;
 }
 
@@ -203,33 +234,43 @@ static bool in_memory(int fd)
 /* One read in 64, chosen by its place. */
 static bool is_probe(const mh_read *read)
 {
-    return (read->offset * UINT64_C(0x9E3779B97F4A7C15)) >> 58 == 0;
+    return ((read->offset + read->object) * UINT64_C(0x9E3779B97F4A7C15)) >> 58 == 0;
 }
 
-/* Only what the page cache has; a file system that cannot say so is left to the threads. Asking
- * costs a tenth of such a read: once many have been there, only one in 64 asks, until one is
- * missing. */
-static mh_status file_try_now(mh_source *source, const mh_read *read, mh_error *err)
+/* A file system that cannot say what is in memory is left to the threads, unless all of it is. */
+static mh_status read_if_cached(const file_source *self, int fd, const mh_read *read, mh_error *err)
+{
+    struct iovec into = {.iov_base = read->into, .iov_len = read->size};
+    ssize_t got = preadv2(fd, &into, 1, (off_t)read->offset, RWF_NOWAIT);
+    if (got == (ssize_t)read->size)
+        return MH_OK;
+    bool asked = got >= 0 || errno != EOPNOTSUPP;
+    return asked || !in_memory(fd) ? MH_AGAIN : read_all(self, fd, read, err);
+}
+
+static mh_status part_now(file_source *self, const mh_read *read, bool ask, mh_error *err)
+{
+    int fd;
+    MH_TRY(file_acquire(self, read->object, &fd, err));
+    mh_status status = ask ? read_if_cached(self, fd, read, err) : read_all(self, fd, read, err);
+    file_release(self, read->object);
+    return status;
+}
+
+/* Only what the page cache has. Asking costs a tenth of such a read: once many have been there,
+ * only one in 64 asks, until one is missing. */
+static mh_status file_try_now(mh_source *source, const mh_read *read, uint64_t *got, mh_error *err)
 {
     file_source *self = (file_source *)source;
     uint32_t hits = atomic_load_explicit(&self->hits, memory_order_relaxed);
-    int fd;
-    MH_TRY(file_acquire(self, read->object, &fd, err));
-    mh_status status = MH_OK;
-    if (hits >= HITS_MANY && !is_probe(read)) {
-        status = read_all(self, fd, read, err);
-    } else {
-        struct iovec into = {.iov_base = read->into, .iov_len = read->size};
-        ssize_t got = preadv2(fd, &into, 1, (off_t)read->offset, RWF_NOWAIT);
-        bool asked = got >= 0 || errno != EOPNOTSUPP;
-        if (got != (ssize_t)read->size)
-            status = asked || !in_memory(fd) ? MH_AGAIN : read_all(self, fd, read, err);
-        if (status == MH_AGAIN)
-            atomic_store_explicit(&self->hits, 0, memory_order_relaxed);
-        else if (hits < HITS_MANY) /* some may be lost between threads: it is not exact */
-            atomic_store_explicit(&self->hits, hits + 1, memory_order_relaxed);
-    }
-    file_release(self, read->object);
+    bool ask = hits < HITS_MANY || is_probe(read);
+    *got = read->size;
+    mh_status status =
+        read->whole ? read_whole(self, read, ask, got, err) : part_now(self, read, ask, err);
+    if (status == MH_AGAIN)
+        atomic_store_explicit(&self->hits, 0, memory_order_relaxed);
+    else if (status == MH_OK && hits < HITS_MANY) /* some may be lost between threads */
+        atomic_store_explicit(&self->hits, hits + 1, memory_order_relaxed);
     return status;
 }
 
@@ -251,9 +292,10 @@ static void *file_thread(void *argument)
         bool closing = self->sync.closing;
         pthread_mutex_unlock(&self->sync.lock);
         mh_error err;
+        uint64_t got = 0;
         mh_status status = closing ? mh_fail(&err, MH_ERR_CLOSED, "the source was closed")
-                                   : file_read(&self->base, &taken->read, &err);
-        taken->done(taken->context, taken->read.tag, status == MH_OK ? NULL : &err);
+                                   : file_read(&self->base, &taken->read, &got, &err);
+        taken->done(taken->context, taken->read.tag, got, status == MH_OK ? NULL : &err);
         pthread_mutex_lock(&self->sync.lock);
         mh_read_queue_over(&self->sync.queue, taken);
     }
@@ -305,8 +347,8 @@ static uint32_t files_allowed(void)
     return quarter < FILES_LEAST ? FILES_LEAST : (uint32_t)quarter;
 }
 
-static mh_status file_open(mh_source **out, const mh_objects *objects, uint32_t in_flight,
-                           mh_error *err)
+static mh_status file_open(mh_source **out, const mh_objects *objects,
+                           const mh_source_options *options, mh_error *err)
 {
     file_source *self = mh_calloc(1, sizeof *self);
     open_file *files = mh_calloc(objects->count, sizeof *files);
@@ -318,13 +360,11 @@ static mh_status file_open(mh_source **out, const mh_objects *objects, uint32_t 
         mh_free(opened);
         return mh_fail(err, MH_ERR_NOMEM, "no memory for %u files", objects->count);
     }
-    for (uint32_t i = 0; i < objects->count; i++)
-        atomic_init(&files[i].fd, -1);
     self->base.type = &mh_source_file;
     self->objects = objects;
     self->files_most = files_most;
     self->all_open = objects->count <= self->files_most;
-    self->threads_most = in_flight < THREADS_MOST ? in_flight : THREADS_MOST;
+    self->threads_most = options->in_flight < THREADS_MOST ? options->in_flight : THREADS_MOST;
     self->sync.files = files;
     self->sync.opened = opened;
     pthread_mutex_init(&self->sync.lock, NULL);
@@ -342,9 +382,12 @@ static void file_close(mh_source *source)
     pthread_mutex_unlock(&self->sync.lock);
     for (uint32_t i = 0; i < self->sync.thread_count; i++)
         mh_thread_join(&self->sync.threads[i]);
-    for (uint32_t i = 0; i < self->objects->count; i++)
-        if (self->sync.files[i].fd >= 0)
-            close(self->sync.files[i].fd);
+    for (uint32_t i = 0; i < self->sync.open_count; i++) {
+        open_file *file = &self->sync.files[self->sync.opened[i]];
+        if (file->fd)
+            close(file->fd - 1);
+        file->fd = 0; /* a place may stand twice for one that was opened again */
+    }
     pthread_cond_destroy(&self->sync.work);
     pthread_mutex_destroy(&self->sync.lock);
     mh_read_queue_free(&self->sync.queue);
@@ -355,7 +398,9 @@ static void file_close(mh_source *source)
 
 const mh_source_type mh_source_file = {
     .name = "file",
+    .what = "files of this machine and of what is mounted",
     .stat = file_stat,
+    .get = file_get,
     .open = file_open,
     .try_now = file_try_now,
     .read = file_read,

@@ -47,12 +47,13 @@ static bool fails(const mh_link *link, const mh_read *read)
     return (double)(mixed >> 11) * 0x1p-53 < link->error_rate;
 }
 
-static mh_status read_inner(simulated_source *self, const mh_read *read, mh_error *err)
+static mh_status read_inner(simulated_source *self, const mh_read *read, uint64_t *got,
+                            mh_error *err)
 {
     if (fails(&self->link, read))
         return mh_fail(err, MH_ERR_IO, "the simulated link failed at byte %llu of object %u",
                        (unsigned long long)read->offset, read->object);
-    return mh_source_read(self->inner, read, err);
+    return mh_source_read(self->inner, read, got, err);
 }
 
 /* --- the thread --- */
@@ -95,9 +96,10 @@ static mh_queued_read *take_due_locked(simulated_source *self)
 static void finish(simulated_source *self, mh_queued_read *read, bool closing)
 {
     mh_error err;
+    uint64_t got = 0;
     mh_status status = closing ? mh_fail(&err, MH_ERR_CLOSED, "the source was closed")
-                               : read_inner(self, &read->read, &err);
-    read->done(read->context, read->read.tag, status == MH_OK ? NULL : &err);
+                               : read_inner(self, &read->read, &got, &err);
+    read->done(read->context, read->read.tag, got, status == MH_OK ? NULL : &err);
 }
 
 static void *link_thread(void *argument)
@@ -120,7 +122,8 @@ static void *link_thread(void *argument)
 
 /* --- the source --- */
 
-static mh_status simulated_read(mh_source *source, const mh_read *read, mh_error *err)
+static mh_status simulated_read(mh_source *source, const mh_read *read, uint64_t *got,
+                                mh_error *err)
 {
     simulated_source *self = (simulated_source *)source;
     uint64_t ns = takes_ns(&self->link, read->size);
@@ -128,7 +131,7 @@ static mh_status simulated_read(mh_source *source, const mh_read *read, mh_error
                              .tv_nsec = (long)(ns % 1000000000u)};
     while (clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, &pause) != 0)
         continue;
-    return read_inner(self, read, err);
+    return read_inner(self, read, got, err);
 }
 
 static mh_status simulated_submit(mh_source *source, const mh_read *reads, size_t count,

@@ -23,8 +23,9 @@ uint64_t mh_synthetic_word(uint64_t seed, uint64_t at)
 }
 
 /* The version is the seed: all that the bytes depend on. */
-static mh_status synthetic_stat(mh_object *object, mh_error *err)
+static mh_status synthetic_stat(mh_object *object, const mh_source_options *options, mh_error *err)
 {
+    (void)options;
     unsigned long long seed, bytes;
     if (sscanf(object->name, "%llu:%llu", &seed, &bytes) != 2)
         return mh_fail(err, MH_ERR_INVALID, "'%s' is not SEED:BYTES", object->name);
@@ -33,7 +34,8 @@ static mh_status synthetic_stat(mh_object *object, mh_error *err)
     return MH_OK;
 }
 
-static mh_status synthetic_read(mh_source *source, const mh_read *read, mh_error *err)
+static mh_status synthetic_read(mh_source *source, const mh_read *read, uint64_t *got,
+                                mh_error *err)
 {
     const mh_object *object = &((synthetic_source *)source)->objects->list[read->object];
     uint64_t done = 0;
@@ -48,6 +50,7 @@ static mh_status synthetic_read(mh_source *source, const mh_read *read, mh_error
         memcpy(read->into + done, &word, bytes);
         done += bytes;
     }
+    *got = done;
     return MH_OK;
 }
 
@@ -57,20 +60,21 @@ static mh_status synthetic_submit(mh_source *source, const mh_read *reads, size_
 {
     for (size_t i = 0; i < count; i++) {
         mh_error failed;
-        mh_status status = synthetic_read(source, &reads[i], &failed);
-        done(context, reads[i].tag, status == MH_OK ? NULL : &failed);
+        uint64_t got = 0;
+        mh_status status = synthetic_read(source, &reads[i], &got, &failed);
+        done(context, reads[i].tag, got, status == MH_OK ? NULL : &failed);
     }
     (void)err;
     return MH_OK;
 }
 
-static mh_status synthetic_open(mh_source **out, const mh_objects *objects, uint32_t in_flight,
-                                mh_error *err)
+static mh_status synthetic_open(mh_source **out, const mh_objects *objects,
+                                const mh_source_options *options, mh_error *err)
 {
     synthetic_source *self = mh_calloc(1, sizeof *self);
     if (!self)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a source");
-    (void)in_flight;
+    (void)options;
     self->base.type = &mh_source_synthetic;
     self->objects = objects;
     *out = &self->base;
@@ -84,6 +88,7 @@ static void synthetic_close(mh_source *source)
 
 const mh_source_type mh_source_synthetic = {
     .name = "synthetic",
+    .what = "bytes that are computed",
     .stat = synthetic_stat,
     .open = synthetic_open,
     .try_now = synthetic_read,

@@ -35,8 +35,9 @@ typedef struct arrivals {
     uint32_t times[READS]; /* that each read was done */
 } arrivals;
 
-static void arrived(void *context, void *tag, const mh_error *err)
+static void arrived(void *context, void *tag, uint64_t got, const mh_error *err)
 {
+    assert_true(err || got == 4);
     arrivals *seen = context;
     pthread_mutex_lock(&seen->lock);
     seen->good += err == NULL;
@@ -56,8 +57,9 @@ static uint64_t read_through(const char *root, const mh_link *link, uint32_t in_
     (void)snprintf(path, sizeof path, "%s/r.npy", root);
     mh_object object = {.name = path};
     const mh_objects objects = {.list = &object, .count = 1};
-    assert_int_equal(mh_source_file.stat(&object, &err), MH_OK);
-    assert_int_equal(mh_source_file.open(&files, &objects, 1, &err), MH_OK);
+    const mh_source_options options = {.in_flight = 1};
+    assert_int_equal(mh_source_file.stat(&object, &options, &err), MH_OK);
+    assert_int_equal(mh_source_file.open(&files, &objects, &options, &err), MH_OK);
     assert_int_equal(mh_source_simulate(&slow, files, link, in_flight, &err), MH_OK);
     mh_read reads[READS];
     for (uint32_t i = 0; i < READS; i++)

@@ -63,7 +63,8 @@ static void read_at(const mh_dataset *dataset, uint32_t object, uint64_t offset,
 static void place_units(const mh_dataset *dataset, uint64_t sample, uint8_t *const *into)
 {
     uint64_t ids[8];
-    uint8_t *units[8];
+    uint8_t *blocks[8];
+    mh_bytes units[8];
     mh_error err = {0};
     assert_true(dataset->units_most <= 8);
     uint32_t count = dataset->format->units_of(dataset, sample, ids);
@@ -73,15 +74,15 @@ static void place_units(const mh_dataset *dataset, uint64_t sample, uint8_t *con
         assert_true(ids[i] < dataset->unit_count);
         assert_int_equal(unit.decoded_bytes, 0);
         assert_true(unit.size > 0 && unit.size <= dataset->unit_bytes_most);
-        units[i] = malloc(unit.size);
-        assert_non_null(units[i]);
-        read_at(dataset, unit.object, unit.offset, units[i], unit.size);
+        blocks[i] = malloc(unit.size);
+        assert_non_null(blocks[i]);
+        read_at(dataset, unit.object, unit.offset, blocks[i], unit.size);
+        units[i] = (mh_bytes){.data = blocks[i], .size = unit.size};
     }
-    const mh_placing placing = {
-        .sample = sample, .units = (const uint8_t *const *)units, .into = into};
+    const mh_placing placing = {.sample = sample, .units = units, .into = into};
     assert_int_equal(dataset->format->place(dataset, &placing, &err), MH_OK);
     for (uint32_t i = 0; i < count; i++)
-        free(units[i]);
+        free(blocks[i]);
 }
 
 /* The bytes of a field of all samples are `expected`. */

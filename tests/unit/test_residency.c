@@ -118,7 +118,7 @@ static bool place(plan *p)
         mh_residency_pin(p->residency, sample);
         for (uint32_t u = 0; u < sample->use_count; u++) {
             const mh_resident *unit = sample->uses[u].unit;
-            assert_true(unit->state == MH_UNIT_FAILED || mh_resident_bytes(unit));
+            assert_true(unit->state == MH_UNIT_FAILED || mh_resident_bytes(unit).data);
         }
         mh_residency_finish(p->residency, sample);
         sample->over = true;
