@@ -2,7 +2,6 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "data.h"
-#include "options.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,16 +13,18 @@
 static void print_help(void)
 {
     (void)printf(
-        "usage: millhead inspect PATH... [--json]\n"
+        "usage: millhead inspect PATH... [OPTIONS]\n"
         "\n"
         "What data holds: its format, how many samples, and the fields of each. Several\n"
         "paths are one dataset: .npy files are a field each, .npz files one for each array.\n"
         "Only headers are read.\n"
         "\n"
         "options:\n"
-        "  --json    one JSON object: format, samples, fields (name, dtype, shape and\n"
-        "            bytes of a sample), bytes of all files\n"
-        "  --help    this text\n");
+        "%s"
+        "  --json             one JSON object: format, samples, fields (name, dtype, shape and\n"
+        "                     bytes of a sample), bytes of all files\n"
+        "  --help             this text\n",
+        mh_cli_data_help);
 }
 
 static uint64_t file_bytes(const mh_dataset *data, size_t *out_files)
@@ -90,7 +91,9 @@ static void print_table(const mh_dataset *data)
 int mh_cmd_inspect(int argc, char **argv)
 {
     bool json = false, help = false;
+    mh_cli_data about;
     const mh_cli_option table[] = {
+        MH_CLI_DATA_ROWS(&about),
         {"--json", MH_CLI_FLAG, &json, 0},
         {"--help", MH_CLI_FLAG, &help, 0},
     };
@@ -98,10 +101,11 @@ int mh_cmd_inspect(int argc, char **argv)
     const char **paths = calloc((size_t)argc + 1, sizeof *paths);
     if (!paths)
         return mh_cli_fail(MH_CLI_FAILED, WHERE, "free some memory", "out of memory");
+    mh_cli_data_init(&about);
     int code =
         mh_cli_read(table, sizeof table / sizeof *table, paths, (size_t)argc, argc, argv, WHERE);
     if (code == MH_CLI_OK && !help)
-        code = mh_cli_open_data(&data, paths, NULL, WHERE);
+        code = mh_cli_open_data(&data, paths, &about, WHERE);
     if (code == MH_CLI_OK && help)
         print_help();
     else if (code == MH_CLI_OK && json)

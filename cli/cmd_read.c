@@ -4,7 +4,6 @@
 #include "data.h"
 #include "hash.h"
 #include "interrupts.h"
-#include "options.h"
 #include "progress.h"
 #include "waits.h"
 
@@ -20,7 +19,8 @@
 
 typedef struct read_request {
     const char **paths; /* ended by NULL */
-    const char *fields, *shuffle, *on_error;
+    mh_cli_data data;
+    const char *shuffle, *on_error;
     int threads, prefetch, in_flight; /* -1, 0, 0: the library's default */
     bool drop_last, uneven, hash, json, help;
     mh_loader_options options;
@@ -46,7 +46,7 @@ static void print_help(void)
         "\n"
         "options:\n"
         "  --batch-size N     samples of a batch (default 1)\n"
-        "  --fields A,B       only these\n"
+        "%s"
         "  --shuffle          in random order; --shuffle=torch: that of its DistributedSampler\n"
         "  --seed N           of the order (default 0)\n"
         "  --epoch N          which epoch (default 0)\n"
@@ -70,7 +70,8 @@ static void print_help(void)
         "                     stages (read, decode, place), units, skipped, replaced,\n"
         "                     slots_peak, peak_rss_bytes, batches_copied_out; with --hash\n"
         "                     stream_xxh3, samples_xxh3\n"
-        "  --help             this text\n");
+        "  --help             this text\n",
+        mh_cli_data_help);
 }
 
 static bool take_on_error(read_request *request)
@@ -113,7 +114,7 @@ static int parse(read_request *request, int argc, char **argv)
     mh_loader_options *options = &request->options;
     const mh_cli_option table[] = {
         {"--batch-size", MH_CLI_WHOLE, &options->batch_size, 1},
-        {"--fields", MH_CLI_TEXT, &request->fields, 0},
+        MH_CLI_DATA_ROWS(&request->data),
         {"--shuffle", MH_CLI_MAYBE, &request->shuffle, 0},
         {"--seed", MH_CLI_WHOLE, &options->seed, 0},
         {"--epoch", MH_CLI_WHOLE, &options->epoch, 0},
@@ -134,6 +135,7 @@ static int parse(read_request *request, int argc, char **argv)
         {"--help", MH_CLI_FLAG, &request->help, 0},
     };
     mh_loader_options_init(options);
+    mh_cli_data_init(&request->data);
     request->threads = -1;
     int bad = mh_cli_read(table, sizeof table / sizeof *table, request->paths, (size_t)argc, argc,
                           argv, WHERE);
@@ -319,7 +321,7 @@ static int run(const read_request *request)
 {
     mh_dataset *data = NULL;
     read_result result = {0};
-    int code = mh_cli_open_data(&data, request->paths, request->fields, WHERE);
+    int code = mh_cli_open_data(&data, request->paths, &request->data, WHERE);
     if (code == MH_CLI_OK && request->hash && !(result.hash = mh_hash_new()))
         code = mh_cli_fail(MH_CLI_FAILED, WHERE, "free some memory", "out of memory");
     mh_cli_heed_signals();

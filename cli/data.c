@@ -7,6 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char mh_cli_data_help[] =
+    "  --fields A,B       only these\n"
+    "  --format NAME      of millhead list (default: found out from the data)\n"
+    "  --storage OPTIONS  of URLs: key=...,secret=...,endpoint_url=..., any of them\n"
+    "  --cache DIR:SIZE   keep what comes from URLs on a local disk\n";
+
+void mh_cli_data_init(mh_cli_data *data)
+{
+    *data = (mh_cli_data){0};
+    mh_dataset_options_init(&data->options);
+}
+
 const char *mh_cli_data_remedy(mh_status status)
 {
     switch (status) {
@@ -52,12 +64,11 @@ static size_t split_names(const char **names, char *text)
 }
 
 static mh_status open_fields(mh_dataset **out, const char *const *paths, size_t count,
-                             const char *fields, mh_error *err)
+                             const mh_cli_data *data, mh_error *err)
 {
-    mh_dataset_options options;
-    mh_dataset_options_init(&options);
-    char *text = strdup(fields);
-    const char **names = calloc(strlen(fields) + 1, sizeof *names);
+    mh_dataset_options options = data->options;
+    char *text = strdup(data->fields);
+    const char **names = calloc(strlen(data->fields) + 1, sizeof *names);
     mh_status status = MH_ERR_NOMEM;
     (void)snprintf(err->message, sizeof err->message, "no memory for the names of fields");
     if (text && names) {
@@ -71,16 +82,16 @@ static mh_status open_fields(mh_dataset **out, const char *const *paths, size_t 
 }
 
 /* Whether it is the choice of fields that is wrong, and not the data. */
-static bool opens_without_choice(const char *const *paths, size_t count)
+static bool opens_without_choice(const char *const *paths, size_t count, const mh_cli_data *data)
 {
-    mh_dataset *data = NULL;
+    mh_dataset *opened = NULL;
     mh_error err;
-    bool opens = mh_dataset_open(&data, paths, count, NULL, &err) == MH_OK;
-    mh_dataset_unref(data);
+    bool opens = mh_dataset_open(&opened, paths, count, &data->options, &err) == MH_OK;
+    mh_dataset_unref(opened);
     return opens;
 }
 
-int mh_cli_open_data(mh_dataset **out, const char *const *paths, const char *fields,
+int mh_cli_open_data(mh_dataset **out, const char *const *paths, const mh_cli_data *data,
                      const char *where)
 {
     char todo[64];
@@ -91,11 +102,11 @@ int mh_cli_open_data(mh_dataset **out, const char *const *paths, const char *fie
     (void)snprintf(todo, sizeof todo, "see millhead %s --help", where);
     if (count == 0)
         return mh_cli_fail(MH_CLI_USAGE, where, todo, "no data given");
-    mh_status status = fields ? open_fields(out, paths, count, fields, &err)
-                              : mh_dataset_open(out, paths, count, NULL, &err);
+    mh_status status = data->fields ? open_fields(out, paths, count, data, &err)
+                                    : mh_dataset_open(out, paths, count, &data->options, &err);
     if (status == MH_OK)
         return MH_CLI_OK;
-    if (fields && status == MH_ERR_INVALID && opens_without_choice(paths, count))
+    if (data->fields && status == MH_ERR_INVALID && opens_without_choice(paths, count, data))
         return mh_cli_fail(MH_CLI_USAGE, where, "give names of these in --fields", "%s",
                            err.message);
     return mh_cli_fail(MH_CLI_FAILED, where, mh_cli_data_remedy(status), "%s", err.message);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    MOST_OPTIONS = 24,
+    MOST_OPTIONS = 48,
     FIRST_VALUE = 256, /* above all characters: mh_cli_bad_option tells long options by it */
 };
 

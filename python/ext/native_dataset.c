@@ -47,14 +47,20 @@ static int texts_take(texts *t, PyObject *given)
 
 static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"paths", "fields", NULL};
+    static char *names[] = {"paths",  "fields", "format", "pipeline", "profile", "window", "stride",
+                            "select", "target", "decode", "index",    "storage", "cache",  NULL};
     PyObject *given_paths, *given_fields = Py_None;
+    mh_dataset_options options;
     texts paths = {0}, fields = {0};
     mh_error err;
     mh_status status;
     mh_dataset_object *self = NULL;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|O:Dataset", names, &given_paths,
-                                     &given_fields))
+    mh_dataset_options_init(&options);
+    if (!PyArg_ParseTupleAndKeywords(
+            arguments, keywords, "O|O$zzzzzzzzzzz:Dataset", names, &given_paths, &given_fields,
+            &options.format, &options.pipeline, &options.profile, &options.window, &options.stride,
+            &options.select, &options.target, &options.decode, &options.index, &options.storage,
+            &options.cache))
         return NULL;
     if (texts_take(&paths, given_paths) < 0 ||
         (given_fields != Py_None && texts_take(&fields, given_fields) < 0))
@@ -62,8 +68,6 @@ static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *
     self = mh_object_new(type);
     if (!self)
         goto done;
-    mh_dataset_options options;
-    mh_dataset_options_init(&options);
     options.fields = fields.list;
     options.field_count = fields.count;
     Py_BEGIN_ALLOW_THREADS

@@ -224,7 +224,21 @@ class Dataset:
     format: str
     fingerprint: int
     def __init__(
-        self, paths: Sequence[str | PathLike[str]], fields: Sequence[str] | None = None
+        self,
+        paths: Sequence[str | PathLike[str]],
+        fields: Sequence[str] | None = None,
+        *,
+        format: str | None = None,
+        pipeline: str | None = None,
+        profile: str | None = None,
+        window: str | None = None,
+        stride: str | None = None,
+        select: str | None = None,
+        target: str | None = None,
+        decode: str | None = None,
+        index: str | None = None,
+        storage: str | None = None,
+        cache: str | None = None,
     ) -> None: ...
     def read(self, numbers: list[int], /) -> tuple[NativeField, ...]: ...
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from millhead import _core
+from millhead._data_options import PLAIN, DataOptions
 from millhead.ragged import Ragged
 
 #: What ``data=`` may be.
@@ -35,13 +36,19 @@ class Opened:
         FileNotFoundError, OSError, millhead.Error: the data cannot be read, by path.
     """
 
-    def __init__(self, data: Data, fields: Iterable[str] | None, output: str | None) -> None:
+    def __init__(
+        self,
+        data: Data,
+        fields: Iterable[str] | None,
+        output: str | None,
+        options: DataOptions = PLAIN,
+    ) -> None:
         paths = [data] if isinstance(data, str | os.PathLike) else list(data)
         names = None if fields is None else _names(fields)
         wanted = None if names is None else [name for name in names if name != INDEX]
         if wanted == []:
             raise ValueError("fields should name a field of the data, not only _index")
-        self.core = _core.Dataset(paths, wanted)
+        self.core = _core.Dataset(paths, wanted, **options.texts())
         self.convert = _converter(output)
         places = {name: at for at, (name, *_) in enumerate(self.core.fields)}
         #: Names in the order of a batch, and where the core has them; the numbers come last.

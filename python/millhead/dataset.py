@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from millhead._data_options import PLAIN, DataOptions
 from millhead._native_arrays import Data, Field, Opened
 
 __all__ = ["Dataset", "Mapped", "open"]
@@ -20,12 +21,18 @@ class Dataset:
     """
 
     def __init__(
-        self, data: Data, fields: Iterable[str] | None = None, *, output: str | None = None
+        self,
+        data: Data,
+        fields: Iterable[str] | None = None,
+        *,
+        output: str | None = None,
+        options: DataOptions = PLAIN,
     ) -> None:
         self.data = data
         self.output = output
         self._wanted = None if fields is None else list(_not_text(fields))
-        self._opened = Opened(data, self._wanted, output)
+        self._options = options
+        self._opened = Opened(data, self._wanted, output, options)
         self._count = self._opened.core.count
 
     def __len__(self) -> int:
@@ -55,7 +62,7 @@ class Dataset:
         return Mapped(self, fn)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.data, self._wanted, self.output)
+        return _reopen, (self.data, self._wanted, self.output, self._options)
 
 
 class Mapped:
@@ -89,14 +96,19 @@ class Mapped:
         return Mapped(self, fn)
 
 
-def open(data: Data, fields: Iterable[str] | None = None, *, output: str | None = None) -> Dataset:
-    """Open arrays as a dataset of samples by number.
+def open(
+    data: Data, fields: Iterable[str] | None = None, *, output: str | None = None, **options: Any
+) -> Dataset:
+    """Open data as a dataset of samples by number.
 
     Args:
         data: ``.npy`` and ``.npz`` files, one or a list: a field for each array, named after it; or
             ``"synthetic:count=1000"`` (docs/native.md).
         fields: the ones to read, in the order of the dict; ``_index`` is a sample's number.
         output: ``"torch"`` or ``"numpy"``; None: torch where it can be imported.
+        options: what to read, as :class:`millhead.Loader` takes it: ``pipeline``, ``profile``,
+            ``window``, ``stride``, ``select``, ``target``, ``decode``, ``index``,
+            ``storage_options``, ``cache``.
 
     Raises:
         FileNotFoundError, OSError: a file cannot be read.
@@ -110,7 +122,7 @@ def open(data: Data, fields: Iterable[str] | None = None, *, output: str | None 
     [40, 20]
     >>> folder.cleanup()
     """
-    return Dataset(data, fields, output=output)
+    return Dataset(data, fields, output=output, options=DataOptions(**options))
 
 
 def numbers_of(index: Any, count: int) -> tuple[bool, list[int]]:
@@ -142,5 +154,7 @@ def _not_text(fields: Iterable[str]) -> Iterable[str]:
     return fields
 
 
-def _reopen(data: Data, fields: list[str] | None, output: str | None) -> Dataset:
-    return Dataset(data, fields, output=output)
+def _reopen(
+    data: Data, fields: list[str] | None, output: str | None, options: DataOptions
+) -> Dataset:
+    return Dataset(data, fields, output=output, options=options)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import atexit
 import operator
+import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from millhead import _core
+from millhead._data_options import DataOptions, Range
 from millhead._loader_counts import LoaderCounts
 from millhead._memory_sizes import parse_memory
 from millhead._native_arrays import Data, Opened
@@ -23,24 +25,7 @@ __all__ = ["Loader"]
 _ORDERS: dict[bool | str, str] = {False: "sequential", True: "keyed", "torch": "torch"}
 
 #: Arguments that the loader will have.
-_LATER = frozenset(
-    [
-        "pipeline",
-        "profile",
-        "window",
-        "stride",
-        "select",
-        "target",
-        "decode",
-        "subset",
-        "weights",
-        "pin_memory",
-        "cache",
-        "cache_check",
-        "index",
-        "storage_options",
-    ]
-)
+_LATER = frozenset(["subset", "weights", "pin_memory", "cache_check"])
 
 _MOST = {"threads": 2**31 - 1, "in_flight": 2**32 - 1, "prefetch": 2**32 - 1}
 
@@ -57,6 +42,10 @@ class Loader:
             ``"synthetic:count=1000"`` (docs/native.md).
         batch_size: samples of this rank in a batch.
         fields: the ones to read, in the order of the dict; ``_index`` is a sample's number.
+        pipeline, profile: what becomes of pictures, ``"decode | random_resized_crop 224"``.
+        window, stride, select, target, decode: which parts of arrays with named dimensions are
+            samples, ``window={"time": 4, "lat": 64}``; ``select`` has a slice of places or a pair
+            of coordinates for a dimension, ``target`` the offset of a second window.
         shuffle: False, True (a full shuffle that takes no memory), or ``"torch"``: the order of
             torch's DistributedSampler for the same seed and epoch.
         seed, epoch: what the order depends on; ``epoch`` is the one of the first ``iter()``.
@@ -68,6 +57,10 @@ class Loader:
         in_flight: reads under way at a time that the page cache cannot answer; None: 16.
         prefetch: batches ready or under way beyond the one in use.
         memory: most bytes for batches and chunks (a number or ``"2GB"``); None: a quarter of what is free.
+        cache: where to keep what comes from URLs, ``"/scratch/mh:50GB"``.
+        index: the file that keeps what opening found out about a folder; None: in the user's cache.
+        storage_options: of URLs: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``,
+            ``anon``, ``profile``.
         simulate: a slow link before the files, ``"latency=30ms,bandwidth=100MB/s,errors=0.1%"``.
         on_error: what becomes of a sample that is corrupt: ``"raise"``, ``"skip"`` (its batch is
             shorter) or ``"replace"`` (by another, the same for every number of threads and ranks).
@@ -96,6 +89,13 @@ class Loader:
         batch_size: int = 1,
         *,
         fields: Iterable[str] | None = None,
+        pipeline: str | None = None,
+        profile: str | None = None,
+        window: Mapping[str, int] | None = None,
+        stride: Mapping[str, int] | None = None,
+        select: Mapping[str, Range] | None = None,
+        target: Mapping[str, int] | None = None,
+        decode: str | None = "cf",
         shuffle: bool | str = False,
         seed: int = 0,
         epoch: int = 0,
@@ -108,6 +108,9 @@ class Loader:
         in_flight: int | None = None,
         prefetch: int = 2,
         memory: int | str | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        index: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
         simulate: str | None = None,
         on_error: str = "raise",
         map: Callable[[dict[str, Any]], Any] | None = None,
@@ -119,6 +122,16 @@ class Loader:
         self.data = data
         self.batch_size = _whole("batch_size", batch_size, 1)
         self.fields = fields if fields is None or isinstance(fields, str) else list(fields)
+        self.pipeline = pipeline
+        self.profile = profile
+        self.window = window
+        self.stride = stride
+        self.select = select
+        self.target = target
+        self.decode = decode
+        self.cache = cache
+        self.index = index
+        self.storage_options = storage_options
         self.shuffle = shuffle
         self.seed = _whole("seed", seed, 0)
         self.epoch = _whole("epoch", epoch, 0)
@@ -134,7 +147,19 @@ class Loader:
         self.map = map
         self.output = output
         self._order = _order(shuffle)
-        self._opened = Opened(data, self.fields, output)
+        options = DataOptions(
+            pipeline,
+            profile,
+            window,
+            stride,
+            select,
+            target,
+            decode,
+            index,
+            storage_options,
+            cache,
+        )
+        self._opened = Opened(data, self.fields, output, options)
         self.world, self.rank = _place(rank, world)
         self._native = self._open()
         self._length = self._native.batches()

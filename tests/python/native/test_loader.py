@@ -15,6 +15,7 @@ import millhead
 import numpy as np
 import pytest
 import torch
+from millhead._data_options import DataOptions
 
 COUNT = 103
 
@@ -481,7 +482,12 @@ def test_what_is_wrong_with_the_data_has_its_exception(paths: list[str], tmp_pat
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [
-        ({"pipeline": "x"}, ValueError, "pipeline= is not there yet"),
+        ({"pipeline": "x"}, ValueError, "data of the format npy takes no pipeline"),
+        ({"window": {"x": 4}}, ValueError, "takes no window"),
+        ({"window": 4}, TypeError, "window should be a dict"),
+        ({"window": {"x": 4.0}}, TypeError, "window should have whole numbers"),
+        ({"select": {"x": 4}}, TypeError, "a slice of places or a pair"),
+        ({"storage_options": "key"}, TypeError, "storage_options should be a dict"),
         ({"pin_memory": True}, ValueError, "pin_memory= is not there yet"),
         ({"shuffle": "blocks"}, ValueError, "not there yet"),
         ({"shuffle": "other"}, ValueError, "shuffle should be"),
@@ -505,3 +511,20 @@ def test_arguments_that_make_no_sense_are_refused_by_name(
 ) -> None:
     with pytest.raises(kind, match=words):
         millhead.Loader(paths, **options)
+
+
+def test_options_become_the_texts_that_the_command_line_takes() -> None:
+    options = DataOptions(
+        window={"time": 4, "lat": 64},
+        select={"time": slice(0, 100), "lat": ("40", "60"), "lon": slice(3, None)},
+        target={"time": 6},
+        decode=None,
+        storage_options={"key": "a,b%", "anon": True, "token": None},
+    )
+    assert options.texts() == {
+        "window": "time=4,lat=64",
+        "select": "time=0:100,lat=40..60,lon=3:",
+        "target": "time=6",
+        "decode": "none",
+        "storage": "key=a%2Cb%25,anon=true",
+    }
