@@ -45,13 +45,24 @@ typedef enum mh_status {
         MH_STATUS_COUNT
 } mh_status;
 
+/* Where something failed, as far as it is known. */
+#define MH_NOWHERE UINT64_MAX
+typedef struct mh_place {
+    uint64_t sample;  /* its number in the dataset, or MH_NOWHERE */
+    uint64_t unit;    /* the chunk or file among the dataset's, or MH_NOWHERE */
+    uint64_t offset;  /* byte of the source, or MH_NOWHERE */
+    char source[256]; /* path or URL, the end of a longer one; "": not known */
+} mh_place;
+
 /* Owned by the caller, passed as the last argument, copied by value; NULL is always allowed.
- * The function that detects a failure writes the message; callers pass it on or prefix the place.
+ * The function that detects a failure writes the message; callers pass it on or add the place. The
+ * message names the place too.
  */
 typedef struct mh_error {
     mh_status code;
     int sys_errno; /* errno at the failure, or 0 */
     char message[512];
+    mh_place place;
 } mh_error;
 
 /* The status as users see it ("out of memory"); never NULL, any value accepted. Any thread. */

@@ -53,6 +53,29 @@ static PyObject *own_error(const mh_module *module, const mh_error *err)
     return error;
 }
 
+/* Numbers of the place as attributes, None where they are not known. */
+static int set_place(PyObject *error, const mh_place *place)
+{
+    const struct {
+        const char *name;
+        uint64_t number;
+    } numbers[] = {{"sample", place->sample}, {"unit", place->unit}, {"offset", place->offset}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        PyObject *number = numbers[i].number == MH_NOWHERE
+                               ? Py_NewRef(Py_None)
+                               : PyLong_FromUnsignedLongLong(numbers[i].number);
+        int bad = number ? PyObject_SetAttrString(error, numbers[i].name, number) : -1;
+        Py_XDECREF(number);
+        if (bad)
+            return -1;
+    }
+    PyObject *source =
+        *place->source ? PyUnicode_DecodeFSDefault(place->source) : Py_NewRef(Py_None);
+    int bad = source ? PyObject_SetAttrString(error, "source", source) : -1;
+    Py_XDECREF(source);
+    return bad;
+}
+
 PyObject *mh_raise(const mh_module *module, const mh_error *err)
 {
     PyObject *type = (unsigned)err->code < MH_STATUS_COUNT ? *exceptions[err->code] : NULL;
@@ -60,11 +83,11 @@ PyObject *mh_raise(const mh_module *module, const mh_error *err)
     if (!type)
         value = own_error(module, err);
     else if (type == PyExc_OSError)
-        value = Py_BuildValue("(is)", err->sys_errno, err->message);
+        value = PyObject_CallFunction(type, "is", err->sys_errno, err->message);
     else
-        value = PyUnicode_FromString(err->message);
-    if (value)
-        PyErr_SetObject(type ? type : module->error, value);
+        value = PyObject_CallFunction(type, "s", err->message);
+    if (value && set_place(value, &err->place) == 0)
+        PyErr_SetObject((PyObject *)Py_TYPE(value), value);
     Py_XDECREF(value);
     return NULL;
 }

@@ -36,6 +36,7 @@ static MH_PRINTF(4, 0) void error_fill(mh_error *err, mh_status code, int sys_er
 {
     err->code = code;
     err->sys_errno = sys_errno;
+    err->place = (mh_place){.sample = MH_NOWHERE, .unit = MH_NOWHERE, .offset = MH_NOWHERE};
     if (vsnprintf(err->message, sizeof err->message, format, arguments) < 0)
         err->message[0] = '\0';
 }
@@ -89,4 +90,22 @@ void mh_error_prefix(mh_error *err, const char *format, ...)
     memcpy(err->message, place, length);
     memcpy(err->message + length, ": ", 2);
     err->message[shift + kept] = '\0';
+}
+
+mh_status mh_error_at(mh_error *err, mh_status code, const char *source, uint64_t offset)
+{
+    if (!err)
+        return code;
+    size_t length = strlen(source), most = sizeof err->place.source - 1;
+    (void)snprintf(err->place.source, sizeof err->place.source, "%s",
+                   source + (length > most ? length - most : 0));
+    err->place.offset = offset;
+    return code;
+}
+
+void mh_error_at_sample(mh_error *err, uint64_t sample)
+{
+    mh_error_prefix(err, "sample %llu", (unsigned long long)sample);
+    if (err)
+        err->place.sample = sample;
 }

@@ -16,6 +16,13 @@ mh_status mh_fail_sys(mh_error *err, mh_status code, int sys_errno, const char *
 /* Puts the place in front of a message already there: "worker 3: <message>". */
 void mh_error_prefix(mh_error *err, const char *format, ...) MH_PRINTF(2, 3);
 
+/* Says where a failure was that is already in *err: in that source, at that byte (or MH_NOWHERE).
+ * Returns its code. The message stays as it is. err may be NULL. */
+mh_status mh_error_at(mh_error *err, mh_status code, const char *source, uint64_t offset);
+
+/* Says which sample failed, in the message too. err may be NULL. */
+void mh_error_at_sample(mh_error *err, uint64_t sample);
+
 /* Passes a failure on. */
 #define MH_TRY(call)                                                                               \
     do {                                                                                           \

@@ -162,8 +162,7 @@ static mh_status hand_out(mh_loader *self, mh_under_way *taken, mh_batch **out, 
     mh_batch *batch = taken->batch;
     if (taken->failed_sample != UINT64_MAX) {
         *err = taken->error;
-        mh_error_prefix(err, "sample %llu",
-                        (unsigned long long)batch->numbers[taken->failed_sample]);
+        mh_error_at_sample(err, batch->numbers[taken->failed_sample]);
         mh_batch_unref(batch);
         return taken->error.code;
     }

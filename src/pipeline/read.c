@@ -138,7 +138,7 @@ static mh_status read_all(mh_source *source, mh_batch *batch, mh_error *err)
         status = by_units ? read_units(source, batch, i, &room, err)
                           : read_pieces(source, batch, i, err);
         if (status != MH_OK)
-            mh_error_prefix(err, "sample %llu", (unsigned long long)batch->numbers[i]);
+            mh_error_at_sample(err, batch->numbers[i]);
     }
     room_free(&room, batch->dataset);
     if (status == MH_OK && by_units)

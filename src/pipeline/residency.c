@@ -287,6 +287,8 @@ static void has_failed(mh_residency *self, mh_resident *unit, const mh_error *er
     unit->error = mh_calloc(1, sizeof *unit->error);
     if (unit->error)
         *unit->error = *err;
+    if (unit->error)
+        unit->error->place.unit = unit->id;
     no_more_waiting(self, unit);
     drop_if_unused(self, unit);
 }

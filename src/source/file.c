@@ -106,8 +106,9 @@ static mh_status open_checked(const mh_object *object, int *out, mh_error *err)
         return MH_OK;
     }
     close(fd);
-    return mh_fail(err, MH_ERR_IO, "%s changed since the dataset was opened: open it again",
-                   object->name);
+    (void)mh_fail(err, MH_ERR_IO, "%s changed since the dataset was opened: open it again",
+                  object->name);
+    return mh_error_at(err, MH_ERR_IO, object->name, MH_NOWHERE);
 }
 
 /* A place in `opened` for one more; files_most where all are being read. */
@@ -177,9 +178,12 @@ static mh_status fail_short(const file_source *self, const mh_read *read, uint64
     char name[MH_NAME_MOST];
     const mh_object object = mh_object_at(self->objects, read->object, name);
     if (object.size == MH_SIZE_UNKNOWN)
-        return mh_fail(err, MH_ERR_IO, "%s ends at byte %llu", object.name, (unsigned long long)at);
-    return mh_fail(err, MH_ERR_IO, "%s ends at byte %llu: it had %llu when the dataset was opened",
-                   object.name, (unsigned long long)at, (unsigned long long)object.size);
+        (void)mh_fail(err, MH_ERR_IO, "%s ends at byte %llu", object.name, (unsigned long long)at);
+    else
+        (void)mh_fail(err, MH_ERR_IO,
+                      "%s ends at byte %llu: it had %llu when the dataset was opened", object.name,
+                      (unsigned long long)at, (unsigned long long)object.size);
+    return mh_error_at(err, MH_ERR_IO, object.name, at);
 }
 
 static mh_status read_all(const file_source *self, int fd, const mh_read *read, mh_error *err)
@@ -192,9 +196,10 @@ static mh_status read_all(const file_source *self, int fd, const mh_read *read, 
         if (got < 0) {
             int failure = errno;
             char name[MH_NAME_MOST];
-            return mh_fail_sys(err, MH_ERR_IO, failure, "cannot read %s at byte %llu",
-                               mh_object_at(self->objects, read->object, name).name,
-                               (unsigned long long)(read->offset + done));
+            const mh_object object = mh_object_at(self->objects, read->object, name);
+            (void)mh_fail_sys(err, MH_ERR_IO, failure, "cannot read %s at byte %llu", object.name,
+                              (unsigned long long)(read->offset + done));
+            return mh_error_at(err, MH_ERR_IO, object.name, read->offset + done);
         }
         if (got == 0)
             return fail_short(self, read, read->offset + done, err);

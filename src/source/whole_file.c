@@ -26,7 +26,8 @@ uint64_t mh_file_version(const struct stat *about)
 mh_status mh_file_fail_open(mh_error *err, const char *name)
 {
     mh_status code = errno == ENOENT || errno == ENOTDIR ? MH_ERR_NOT_FOUND : MH_ERR_IO;
-    return mh_fail_sys(err, code, errno, "cannot open %s", name);
+    code = mh_fail_sys(err, code, errno, "cannot open %s", name);
+    return mh_error_at(err, code, name, MH_NOWHERE);
 }
 
 /* Kernels without openat2 or RESOLVE_CACHED say so, and then every name may wait. */
@@ -92,6 +93,8 @@ mh_status mh_file_read_whole(const mh_object *object, const mh_read *read, bool 
     mh_status status = check(fd, object, read, &size, err);
     if (status == MH_OK)
         status = read_bytes(fd, object, read->into, size, only_cached, err);
+    if (status != MH_OK && status != MH_AGAIN)
+        (void)mh_error_at(err, status, object->name, MH_NOWHERE);
     close(fd);
     *got = size;
     return status;

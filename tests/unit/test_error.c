@@ -49,6 +49,27 @@ static void a_failure_fills_the_struct(void **state)
     assert_string_equal(err.message, "record 3 of x");
 }
 
+static void a_place_is_added_to_a_failure(void **state)
+{
+    (void)state;
+    mh_error err;
+    char path[400];
+    memset(path, 'x', sizeof path);
+    memcpy(path + sizeof path - 6, "/end.", 6); /* its 0 too */
+    (void)mh_fail(&err, MH_ERR_IO, "short");
+    assert_true(err.place.sample == MH_NOWHERE && err.place.offset == MH_NOWHERE);
+    assert_string_equal(err.place.source, "");
+    assert_int_equal(mh_error_at(&err, MH_ERR_IO, path, 12), MH_ERR_IO);
+    mh_error_at_sample(&err, 7);
+    assert_int_equal(err.place.sample, 7);
+    assert_int_equal(err.place.offset, 12);
+    assert_int_equal(strlen(err.place.source), sizeof err.place.source - 1);
+    assert_non_null(strstr(err.place.source, "/end."));
+    assert_string_equal(err.message, "sample 7: short");
+    assert_int_equal(mh_error_at(NULL, MH_ERR_IO, path, 0), MH_ERR_IO);
+    mh_error_at_sample(NULL, 0);
+}
+
 static void a_failed_call_keeps_its_errno(void **state)
 {
     (void)state;
@@ -127,6 +148,7 @@ int main(void)
         cmocka_unit_test(a_status_out_of_range_has_a_name_too),
         cmocka_unit_test(no_two_statuses_share_a_name),
         cmocka_unit_test(a_failure_fills_the_struct),
+        cmocka_unit_test(a_place_is_added_to_a_failure),
         cmocka_unit_test(a_failed_call_keeps_its_errno),
         cmocka_unit_test(nobody_has_to_listen),
         cmocka_unit_test(places_are_put_in_front),

@@ -528,3 +528,17 @@ def test_options_become_the_texts_that_the_command_line_takes() -> None:
         "decode": "none",
         "storage": "key=a%2Cb%25,anon=true",
     }
+
+
+def test_an_error_says_where_it_was(paths: list[str]) -> None:
+    with millhead.Loader("synthetic:count=40,chunk=4,broken=100%", 8) as loader:
+        with pytest.raises(millhead.Error) as caught:
+            next(iter(loader))
+        error: Any = caught.value
+        assert (error.code, error.sample, error.unit) == ("corrupt data", 0, 0)
+    data = millhead.open(paths[0])
+    os.truncate(paths[0], 200)
+    with pytest.raises(OSError, match="sample 7: .*changed") as changed:
+        data[7]
+    error = changed.value
+    assert (error.sample, error.source, error.offset) == (7, paths[0], None)
