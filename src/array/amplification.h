@@ -23,18 +23,21 @@ typedef struct mh_amplification {
     double unique_bytes;  /* of all chunks that any window touches, decoded, each once */
     double decoded_bytes; /* each once per block that touches it */
     double factor;        /* decoded / unique; 1 where there is nothing */
-    double block_bytes;   /* of the chunks of one block, the largest */
+    double block_bytes;   /* of the chunks of one block, at most */
     double sample_bytes;  /* decoded for one sample alone, mean */
     double useful_bytes;  /* of a sample as stored */
 } mh_amplification;
 
-/* With cells of those lengths, in values along each of mh_windows_dims. */
-void mh_amplification_of(const mh_windows *windows, const uint64_t *cell, mh_amplification *out);
+/* With cells of those lengths, in values along each of mh_windows_dims. Errors: MH_ERR_NOMEM. */
+MH_MUST_CHECK mh_status mh_amplification_of(const mh_windows *windows, const uint64_t *cell,
+                                            mh_amplification *out, mh_error *err);
 
 /* Chooses cells, in whole chunks of the largest chunk along each dimension: the smallest that make
  * A at most MH_AMPLIFICATION_GOOD, else those with the least A of which MH_PARTS_LEAST fit in
- * pool_bytes; and how many blocks are under way at a time. */
-void mh_blocks_choose(const mh_windows *windows, uint64_t pool_bytes, mh_cells *out,
-                      uint32_t *out_parts, mh_amplification *out_cost);
+ * pool_bytes; and how many blocks are under way at a time. Where there are no dimensions, no cells.
+ * Errors: MH_ERR_NOMEM. */
+MH_MUST_CHECK mh_status mh_blocks_choose(const mh_windows *windows, uint64_t pool_bytes,
+                                         mh_cells *out, uint32_t *out_parts,
+                                         mh_amplification *out_cost, mh_error *err);
 
 #endif

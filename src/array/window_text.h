@@ -23,6 +23,8 @@ typedef struct mh_window_texts {
 typedef struct mh_coordinate {
     const double *values; /* valid until the next call */
     uint64_t count;
+    const char *calendar; /* NULL, "standard", "gregorian", "proleptic_gregorian"; others have no
+                             dates here */
     const char *units; /* "hours since 1900-01-01": the range may then be given by dates; or NULL */
 } mh_coordinate;
 
@@ -38,6 +40,7 @@ typedef struct mh_window_dim {
     uint64_t begin, end; /* selected */
     uint64_t window, stride;
     int64_t target; /* offset of the second window */
+    uint64_t first; /* where the first window begins */
     uint64_t count; /* windows along it */
 } mh_window_dim;
 

@@ -62,7 +62,8 @@ void mh_windows_seat_fields(mh_windows *windows, const uint32_t *fields, size_t 
 
 /* --- chunks --- */
 
-/* In all: the chunks of the first variable in C order, then those of the second, ... */
+/* Chunks of all variables, numbered: the chunks of the first variable in C order, then those of the
+ * second, ... */
 uint64_t mh_windows_unit_count(const mh_windows *windows);
 /* Of one sample at most. */
 uint32_t mh_windows_units_most(const mh_windows *windows);

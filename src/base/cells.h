@@ -33,9 +33,8 @@ uint64_t mh_cells_count(const mh_cells *cells);
 /* Samples of a cell, whose number is below count: at least 1. */
 uint64_t mh_cells_size(const mh_cells *cells, uint64_t cell);
 
-/* The size that all cells have, but those at the end of a dimension perhaps, which have less;
- * 0: they differ otherwise. *out_equal: whether all have it. */
-uint64_t mh_cells_common_size(const mh_cells *cells, int *out_equal);
+/* The size of every cell; 0: they differ, or may: it is found without looking at all. */
+uint64_t mh_cells_equal_size(const mh_cells *cells);
 
 /* The sample that is number `member` of a cell; and the other way round. */
 uint64_t mh_cells_sample(const mh_cells *cells, uint64_t cell, uint64_t member);
