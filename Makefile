@@ -188,6 +188,28 @@ sabotage: setup packages-web ## small faults in the sources, each of which a tes
 	$(call say,sabotage)
 	@$(PY) tools/sabotage $(ARGS)
 
+# An environment with another torch, as PyPI has it (CUDA's libraries included: 5 GB), and what the tests need.
+# It stays in build/torch for the next time.
+VERSION ?= 2.9.1
+OTHER := build/torch/$(VERSION)
+test-torch: setup ## parity and the drop-in's tests with torch VERSION, from PyPI
+	@if ! $(OTHER)/bin/python -c 'import pytest, torch' 2>/dev/null; then \
+		echo "== installing torch $(VERSION) in $(OTHER)"; \
+		rm -rf $(OTHER); $(PYTHON) -m venv $(OTHER); \
+		awk -v RS= '!/^# (runtime|linters)/' requirements.txt >build/torch/requirements.txt; \
+		$(quiet) torch-$(VERSION) $(OTHER)/bin/python -m pip install --disable-pip-version-check \
+			torch==$(VERSION) "$$(grep '^numpy==' requirements.txt)"; \
+		$(quiet) torch-$(VERSION)-tests $(OTHER)/bin/python -m pip install \
+			--disable-pip-version-check --no-deps -r build/torch/requirements.txt; \
+	fi
+	$(call say,installing millhead in $(OTHER))
+	@$(WITH_VENV); $(quiet) torch-wheel $(PY) -m pip wheel --no-build-isolation --no-deps --no-index \
+		--disable-pip-version-check -w build/torch/wheel . -Cbuild-dir=build/installed \
+		-Csetup-args=-Dtest_hooks=true; \
+	$(quiet) torch-install $(OTHER)/bin/python -m pip install --no-deps --no-index --force-reinstall \
+		--disable-pip-version-check build/torch/wheel/millhead-*.whl
+	@$(OTHER)/bin/python tools/test-torch
+
 fuzz: setup packages-fuzz ## every target of tests/fuzz for FUZZ_SECONDS seconds
 	@$(WITH_VENV); [ -f build/fuzz/build.ninja ] || $(quiet) fuzz-configure \
 		env CC=clang-19 meson setup build/fuzz -Dtests=true -Dfuzz=true -Dpython=false \
@@ -205,4 +227,4 @@ clean: ## remove everything that was built, and .venv
 	rm -rf build dist .venv
 
 .PHONY: help packages venv setup build compile demo test bench wheel portable-wheel format check \
-	tidy minimal asan tsan valgrind python-asan sabotage fuzz clean
+	tidy minimal asan tsan valgrind python-asan sabotage fuzz test-torch clean

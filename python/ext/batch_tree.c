@@ -157,8 +157,9 @@ static bool is_tensor(const walk *w, PyObject *node)
 static PyObject *flatten_leaf(walk *w, PyObject *node)
 {
     mh_dl_tensor view;
+    mh_tensor_room room;
     flattening *f = (flattening *)w;
-    if (f->leaf_count == MH_LEAVES_MAX || !mh_tensor_read(w->module, node, &view) ||
+    if (f->leaf_count == MH_LEAVES_MAX || !mh_tensor_read(w->module, node, &view, &room) ||
         view.device_type != MH_DLPACK_CPU || view.type_lanes != 1 || view.ndim > MH_LEAF_DIMS)
         return decline(w);
     if (!is_dense(&view) || !mh_tensor_is_plain(w->module, node, &view) ||

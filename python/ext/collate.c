@@ -160,7 +160,8 @@ static bool all_uniform(const mh_module *module, items samples, Py_ssize_t count
 {
     for (Py_ssize_t i = 0; i < count; i++) {
         mh_dl_tensor view;
-        if (!mh_tensor_read(module, samples[i], &view) ||
+        mh_tensor_room room;
+        if (!mh_tensor_read(module, samples[i], &view, &room) ||
             !mh_tensor_is_plain(module, samples[i], &view) ||
             view.device_type != first->device_type || view.type_code != first->type_code ||
             view.type_bits != first->type_bits || view.type_lanes != first->type_lanes ||
@@ -213,7 +214,8 @@ static bool shared_by(const mh_module *module, items samples, Py_ssize_t count,
         return false;
     for (int at = 0; at < out->count; at++) {
         mh_dl_tensor view;
-        if (!mh_tensor_read(module, out->tensors[at], &view) || !is_contiguous(&view))
+        mh_tensor_room room;
+        if (!mh_tensor_read(module, out->tensors[at], &view, &room) || !is_contiguous(&view))
             return false;
         out->data[at] = (const uint8_t *)view.data + view.byte_offset;
     }
@@ -264,9 +266,10 @@ static PyObject *fill_leaf(mh_sink *sink, items samples, Py_ssize_t count, mh_le
 static PyObject *collate_tensors(mh_sink *sink, items samples, Py_ssize_t count)
 {
     mh_dl_tensor view;
+    mh_tensor_room room;
     const mh_module *module = sink->module;
     if (!all_of_type(samples, count, module->tensor_type) ||
-        !mh_tensor_read(module, samples[0], &view) || view.device_type != MH_DLPACK_CPU ||
+        !mh_tensor_read(module, samples[0], &view, &room) || view.device_type != MH_DLPACK_CPU ||
         view.type_lanes != 1 || view.ndim >= MH_LEAF_DIMS)
         return mh_decline(sink);
     if (!view.data && sink->in_worker)
@@ -515,7 +518,7 @@ bool mh_collate_untouched(const mh_module *module)
     PyObject *key, *value, *key_then, *value_then;
     Py_ssize_t at = 0;
     Py_ssize_t at_then = 0;
-    if (!module->dlpack ||
+    if (!module->tensor_type ||
         PyDict_Size(module->collate_map) != PyDict_Size(module->collate_map_then))
         return false;
     while (PyDict_Next(module->collate_map, &at, &key, &value) &&

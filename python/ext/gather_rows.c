@@ -28,9 +28,11 @@ typedef struct column {
 static bool column_of_tensor(const mh_module *module, PyObject *tensor, column *out)
 {
     mh_dl_tensor view;
+    mh_tensor_room room;
     mh_error err;
-    if (!mh_tensor_read(module, tensor, &view) || !view.data || view.device_type != MH_DLPACK_CPU ||
-        view.type_lanes != 1 || view.ndim < 1 || view.ndim > MH_LEAF_DIMS || !view.strides ||
+    if (!mh_tensor_read(module, tensor, &view, &room) || !view.data ||
+        view.device_type != MH_DLPACK_CPU || view.type_lanes != 1 || view.ndim < 1 ||
+        view.ndim > MH_LEAF_DIMS || !view.strides ||
         !mh_strides_packed(view.shape, view.strides, 1, view.ndim) ||
         !mh_tensor_is_plain(module, tensor, &view))
         return false;

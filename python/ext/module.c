@@ -101,38 +101,66 @@ static void replace(PyObject **place, PyObject *value)
     Py_XDECREF(old);
 }
 
+/* The table of a torch that has one; NULL without an exception for None, with one for another
+ * version's.
+ */
+static const mh_dl_exchange *dlpack_table(const mh_module *module, PyObject *capsule)
+{
+    if (capsule == Py_None)
+        return NULL;
+    const mh_dl_exchange *table = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    if (table && (table->version_major != MH_DLPACK_MAJOR || !table->tensor_from_object)) {
+        mh_error err;
+        (void)mh_fail(&err, MH_ERR_UNSUPPORTED, "torch's DLPack table has version %u.%u, not 1.x",
+                      table->version_major, table->version_minor);
+        mh_raise(module, &err);
+        return NULL;
+    }
+    return table;
+}
+
+/* {value: key} of {key: value} */
+static PyObject *inverse_of(PyObject *dict)
+{
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    PyObject *inverse = PyDict_New();
+    while (inverse && PyDict_Next(dict, &at, &key, &value))
+        if (PyDict_SetItem(inverse, value, key) < 0)
+            Py_CLEAR(inverse);
+    return inverse;
+}
+
 static PyObject *core_bind_torch(PyObject *self, PyObject *arguments)
 {
     mh_module *module = PyModule_GetState(self);
     PyObject *tensor, *stack, *empty, *dtypes, *array, *scalars;
-    PyObject *capsule, *collate_map, *cpu, *modes;
-    if (!PyArg_ParseTuple(arguments, "OOOO!OO!OO!OO!:bind_torch", &tensor, &stack, &empty,
+    PyObject *capsule, *from_dlpack, *strided, *collate_map, *cpu, *modes;
+    if (!PyArg_ParseTuple(arguments, "OOOO!OO!OOOO!OO!:bind_torch", &tensor, &stack, &empty,
                           &PyDict_Type, &dtypes, &array, &PyTuple_Type, &scalars, &capsule,
-                          &PyDict_Type, &collate_map, &cpu, &PyTuple_Type, &modes))
+                          &from_dlpack, &strided, &PyDict_Type, &collate_map, &cpu, &PyTuple_Type,
+                          &modes))
         return NULL;
-    const mh_dl_exchange *table = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
-    if (!table)
+    module->dlpack = dlpack_table(module, capsule);
+    if (PyErr_Occurred())
         return NULL;
-    if (table->version_major != MH_DLPACK_MAJOR || !table->tensor_from_object) {
-        mh_error err;
-        (void)mh_fail(&err, MH_ERR_UNSUPPORTED, "torch's DLPack table has version %u.%u, not 1.x",
-                      table->version_major, table->version_minor);
-        return mh_raise(module, &err);
-    }
-    replace((PyObject **)&module->tensor_type, tensor);
+    Py_XDECREF(module->type_codes);
+    module->type_codes = inverse_of(dtypes);
+    Py_XDECREF(module->collate_map_then);
+    module->collate_map_then = PyDict_Copy(collate_map);
+    if (!module->type_codes || !module->collate_map_then)
+        return NULL;
     replace((PyObject **)&module->array_type, array); /* None, without numpy, matches no type */
     replace(&module->scalar_types, scalars);
     replace(&module->stack, stack);
     replace(&module->empty, empty);
     replace(&module->dtypes, dtypes);
+    replace(&module->from_dlpack, from_dlpack);
+    replace(&module->strided, strided);
     replace(&module->cpu, cpu);
     replace(&module->modes, modes);
     replace(&module->collate_map, collate_map);
-    Py_XDECREF(module->collate_map_then);
-    module->collate_map_then = PyDict_Copy(collate_map);
-    if (!module->collate_map_then)
-        return NULL;
-    module->dlpack = table;
+    replace((PyObject **)&module->tensor_type, tensor); /* last: tells that torch is bound */
     Py_RETURN_NONE;
 }
 
@@ -265,7 +293,8 @@ static PyObject *core_arm_point(PyObject *self, PyObject *arguments)
 
 static PyMethodDef core_functions[] = {
     {"bind_torch", core_bind_torch, METH_VARARGS,
-     "bind_torch(Tensor, stack, empty, dtypes, ndarray, scalars, table, collate_map, cpu, modes): "
+     "bind_torch(Tensor, stack, empty, dtypes, ndarray, scalars, table or None, from_dlpack, "
+     "strided, collate_map, cpu, modes): "
      "make torch known."},
     {"gather", core_gather, METH_VARARGS,
      "gather(columns, indices): the batch of those rows, or NotImplemented."},

@@ -23,6 +23,11 @@
 #define MH_NAME_LIST(X)                                                                            \
     X(out)                                                                                         \
     X(dtype)                                                                                       \
+    X(layout)                                                                                      \
+    X(is_cpu)                                                                                      \
+    X(shape)                                                                                       \
+    X(stride)                                                                                      \
+    X(data_ptr)                                                                                    \
     X(device)                                                                                      \
     X(requires_grad)                                                                               \
     X(is_conj)                                                                                     \
@@ -69,6 +74,9 @@ MH_TYPE_LIST(X)
     X(PyObject, stack)            /* torch.stack */                                                \
     X(PyObject, empty)            /* torch.empty */                                                \
     X(PyObject, dtypes)           /* {type_code << 8 | type_bits: torch.dtype} */                  \
+    X(PyObject, type_codes)       /* and the other way round */                                    \
+    X(PyObject, from_dlpack)      /* torch.utils.dlpack.from_dlpack */                             \
+    X(PyObject, strided)          /* torch.strided */                                              \
     X(PyObject, collate_map)      /* torch's default_collate_fn_map */                             \
     X(PyObject, collate_map_then) /* and a copy as it came */                                      \
     X(PyObject, cpu)              /* torch.device("cpu") */                                        \
@@ -89,7 +97,7 @@ typedef struct mh_module {
 #undef X
     } name;
     PyObject *object_init;        /* object.__init__ */
-    const mh_dl_exchange *dlpack; /* torch's table; NULL before bind_torch */
+    const mh_dl_exchange *dlpack; /* torch's table; NULL before bind_torch, or torch is older */
     mh_busiest_disk disk;         /* of system() */
 } mh_module;
 
@@ -148,15 +156,22 @@ void mh_meter_loaded(mh_meter *meter, uint64_t samples);
 /* Keeps (ns, index) if it is among the slowest. */
 void mh_meter_offer(mh_meter *meter, uint64_t ns, PyObject *index, int worker);
 
-/* --- tensor.c: torch's tensors through its DLPack table --- */
+/* --- tensor.c: torch's tensors --- */
 
-/* Reads a tensor's place, type and shape without taking a reference. False (no exception set) for
- * what the table refuses: sparse, nested, not on a device. */
-bool mh_tensor_read(const mh_module *module, PyObject *tensor, mh_dl_tensor *out);
+/* Where the shape and strides of a tensor are kept that is read through its methods. */
+typedef struct mh_tensor_room {
+    int64_t shape[MH_LEAF_DIMS];
+    int64_t strides[MH_LEAF_DIMS];
+} mh_tensor_room;
 
-/* Whether the numbers in its memory are the tensor's, as a leaf would describe them. The table does
- * not tell: it takes torch.uint4 for uint8, and hides gradients, conjugate and negative views, and
- * that a storage was resized to less than its tensor needs. */
+/* Reads a tensor's place, type and shape without taking a reference: *out is good as long as the
+ * tensor and *room are. False (no exception set) for what has no plain memory: sparse, nested. */
+bool mh_tensor_read(const mh_module *module, PyObject *tensor, mh_dl_tensor *out,
+                    mh_tensor_room *room);
+
+/* Whether the numbers in its memory are the tensor's, as a leaf would describe them. Torch's table
+ * does not tell: it takes torch.uint4 for uint8, and hides gradients, conjugate and negative views,
+ * and that a storage was resized to less than its tensor needs. */
 bool mh_tensor_is_plain(const mh_module *module, PyObject *tensor, const mh_dl_tensor *view);
 
 /* Whether elements lie side by side, in order, in the dimensions from `first` on. */
@@ -172,6 +187,17 @@ PyObject *mh_tensor_new(const mh_module *module, const mh_leaf *leaf, void **out
 /* A tensor over `data`. With a slot, one of its references goes with the tensor (given back on
  * failure too); without, the caller keeps the memory alive longer than the tensor. */
 PyObject *mh_tensor_over(const mh_module *module, const mh_leaf *leaf, void *data, mh_slot *slot);
+
+/* --- tensor_methods.c: the same for a torch without the table, through what every torch has --- */
+
+/* mh_tensor_read; more than MH_LEAF_DIMS dimensions, and types and devices that no leaf can have,
+ * are refused too. */
+bool mh_tensor_read_methods(const mh_module *module, PyObject *tensor, mh_dl_tensor *out,
+                            mh_tensor_room *room);
+
+/* A tensor over what `managed` describes. Its deleter runs when the tensor's storage dies, and on
+ * failure (NULL, exception) too. */
+PyObject *mh_tensor_wrap_capsule(const mh_module *module, mh_dl_managed_old *managed);
 
 /* --- collate.c: samples to a batch --- */
 

@@ -1,16 +1,20 @@
-/* tensor.c - torch's tensors through its DLPack table
+/* tensor.c - torch's tensors, through its DLPack table where it has one
  * SPDX-License-Identifier: Apache-2.0
  *
- * Reading a tensor's pointer and shape through the table costs a tenth of a microsecond;
- * tensor.__dlpack__() costs over a hundred times that.
+ * Reading a tensor's pointer and shape through the table costs a tenth of a microsecond, through
+ * its methods (tensor_methods.c, for an older torch) half a microsecond; tensor.__dlpack__() costs
+ * ten.
  */
 #include "base/alloc.h"
 #include "module.h"
 
 #include <string.h>
 
-bool mh_tensor_read(const mh_module *module, PyObject *tensor, mh_dl_tensor *out)
+bool mh_tensor_read(const mh_module *module, PyObject *tensor, mh_dl_tensor *out,
+                    mh_tensor_room *room)
 {
+    if (!module->dlpack)
+        return mh_tensor_read_methods(module, tensor, out, room);
     if (module->dlpack->tensor_from_object(tensor, out) == 0)
         return true;
     PyErr_Clear();
@@ -124,6 +128,7 @@ static PyObject *shape_tuple(const mh_leaf *leaf)
 PyObject *mh_tensor_new(const mh_module *module, const mh_leaf *leaf, void **out_data)
 {
     mh_dl_tensor view;
+    mh_tensor_room room;
     PyObject *tensor = NULL;
     PyObject *dtype = dtype_of(module, leaf->type_code, leaf->type_bits);
     PyObject *shape = dtype ? shape_tuple(leaf) : NULL;
@@ -138,7 +143,7 @@ PyObject *mh_tensor_new(const mh_module *module, const mh_leaf *leaf, void **out
     Py_XDECREF(shape);
     if (!tensor)
         return NULL;
-    if (!Py_IS_TYPE(tensor, module->tensor_type) || !mh_tensor_read(module, tensor, &view) ||
+    if (!Py_IS_TYPE(tensor, module->tensor_type) || !mh_tensor_read(module, tensor, &view, &room) ||
         view.device_type != MH_DLPACK_CPU || (leaf->bytes && !view.data)) {
         Py_DECREF(tensor);
         PyErr_SetString(PyExc_RuntimeError, "torch.empty gave a tensor without plain memory");
@@ -148,24 +153,36 @@ PyObject *mh_tensor_new(const mh_module *module, const mh_leaf *leaf, void **out
     return tensor;
 }
 
-/* A managed tensor with room for its shape and strides. */
+/* A managed tensor, in the table's layout or a capsule's, with room for its shape and strides. */
 typedef struct owned_view {
-    mh_dl_managed managed;
+    union {
+        mh_dl_managed versioned;
+        mh_dl_managed_old old;
+    } managed;
     mh_slot *slot;
     int64_t shape[MH_LEAF_DIMS];
     int64_t strides[MH_LEAF_DIMS];
 } owned_view;
 
 /* Called by torch when the storage dies: any thread, the GIL held or not. */
-static void view_delete(mh_dl_managed *managed)
+static void view_free(owned_view *view)
 {
-    owned_view *view = managed->context;
     if (view->slot)
         mh_slot_unref(view->slot);
     mh_free(view);
 }
 
-static void view_fill(owned_view *view, const mh_leaf *leaf, void *data, mh_slot *slot)
+static void versioned_delete(mh_dl_managed *managed)
+{
+    view_free(managed->context);
+}
+
+static void old_delete(mh_dl_managed_old *managed)
+{
+    view_free(managed->context);
+}
+
+static mh_dl_tensor view_tensor(owned_view *view, const mh_leaf *leaf, void *data)
 {
     int64_t stride = 1;
     for (int i = leaf->dims - 1; i >= 0; i--) {
@@ -173,37 +190,46 @@ static void view_fill(owned_view *view, const mh_leaf *leaf, void *data, mh_slot
         view->strides[i] = stride;
         stride *= leaf->shape[i] > 1 ? leaf->shape[i] : 1;
     }
-    view->slot = slot;
-    view->managed = (mh_dl_managed){
-        .version_major = MH_DLPACK_MAJOR,
-        .version_minor = MH_DLPACK_MINOR,
-        .context = view,
-        .deleter = view_delete,
-        .tensor = {.data = data,
-                   .device_type = MH_DLPACK_CPU,
-                   .ndim = leaf->dims,
-                   .type_code = leaf->type_code,
-                   .type_bits = leaf->type_bits,
-                   .type_lanes = 1,
-                   .shape = view->shape,
-                   .strides = view->strides},
-    };
+    return (mh_dl_tensor){.data = data,
+                          .device_type = MH_DLPACK_CPU,
+                          .ndim = leaf->dims,
+                          .type_code = leaf->type_code,
+                          .type_bits = leaf->type_bits,
+                          .type_lanes = 1,
+                          .shape = view->shape,
+                          .strides = view->strides};
+}
+
+/* Through the table; NULL with an exception. */
+static PyObject *wrap_versioned(const mh_module *module, owned_view *view, mh_dl_tensor tensor)
+{
+    void *object = NULL;
+    view->managed.versioned = (mh_dl_managed){.version_major = MH_DLPACK_MAJOR,
+                                              .version_minor = MH_DLPACK_MINOR,
+                                              .context = view,
+                                              .deleter = versioned_delete,
+                                              .tensor = tensor};
+    if (module->dlpack->managed_to_object(&view->managed.versioned, &object) == 0)
+        return object;
+    view_free(view);
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_RuntimeError, "torch refused a tensor over shared memory");
+    return NULL;
 }
 
 PyObject *mh_tensor_over(const mh_module *module, const mh_leaf *leaf, void *data, mh_slot *slot)
 {
-    void *tensor = NULL;
     owned_view *view = mh_calloc(1, sizeof *view);
     if (!view) {
         if (slot)
             mh_slot_unref(slot);
         return PyErr_NoMemory();
     }
-    view_fill(view, leaf, data, slot);
-    if (module->dlpack->managed_to_object(&view->managed, &tensor) == 0)
-        return tensor;
-    view_delete(&view->managed);
-    if (!PyErr_Occurred())
-        PyErr_SetString(PyExc_RuntimeError, "torch refused a tensor over shared memory");
-    return NULL;
+    view->slot = slot;
+    mh_dl_tensor tensor = view_tensor(view, leaf, data);
+    if (module->dlpack)
+        return wrap_versioned(module, view, tensor);
+    view->managed.old =
+        (mh_dl_managed_old){.tensor = tensor, .context = view, .deleter = old_delete};
+    return mh_tensor_wrap_capsule(module, &view->managed.old);
 }

@@ -446,8 +446,10 @@ static PyObject *worker_end_send_batch(PyObject *object, PyObject *value)
 static bool piece_open(const mh_module *module, PyObject *object, mh_piece *out, Py_buffer *buffer)
 {
     mh_dl_tensor view;
+    mh_tensor_room room;
     if (module->tensor_type && Py_IS_TYPE(object, module->tensor_type)) {
-        if (!mh_tensor_read(module, object, &view) || view.ndim != 1 || view.type_bits != 8) {
+        if (!mh_tensor_read(module, object, &view, &room) || view.ndim != 1 ||
+            view.type_bits != 8) {
             PyErr_SetString(PyExc_TypeError, "a piece must be a flat uint8 tensor");
             return false;
         }

@@ -278,6 +278,8 @@ def bind_torch(
     array: type | None,
     scalars: tuple[type, ...],
     table: Any,
+    from_dlpack: Callable[..., Any],
+    strided: Any,
     collate_map: dict[Any, Any],
     cpu: Any,
     modes: tuple[Callable[[], int], ...],

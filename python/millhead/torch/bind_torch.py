@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch.utils.data._utils.collate import default_collate_fn_map
+from torch.utils.dlpack import from_dlpack
 
 from millhead import _core
 
@@ -31,7 +32,9 @@ def _bind() -> None:
         pass
     else:
         array, scalars = numpy.ndarray, (numpy.number, numpy.bool_)
-    table = torch.Tensor.__dlpack_c_exchange_api__
+    # Since torch 2.10. An older torch is served through what every tensor has: slower by a microsecond
+    # for each tensor of a batch.
+    table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     # Torch's own dictionary, which users may extend: the C collate looks whether they did.
     collate_map = default_collate_fn_map
     # Private, and the only way to ask: how many modes of either kind are active in this thread.
@@ -44,6 +47,8 @@ def _bind() -> None:
         array,
         scalars,
         table,
+        from_dlpack,
+        torch.strided,
         collate_map,
         torch.device("cpu"),
         modes,

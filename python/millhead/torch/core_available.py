@@ -6,15 +6,14 @@ import torch
 
 from millhead import _no_core
 
-#: The first torch whose loader millhead's iterators equal, and whose tensors the C core can read.
-_TORCH = "2.13"
+#: The oldest torch whose loader millhead's iterators equal (docs/compatibility.md).
+_TORCH = "2.6"
 
 
 def _reason() -> str | None:
     if _no_core is not None:
         return _no_core
-    table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    if table is None or torch.__version__ < _TORCH:
+    if torch.__version__ < _TORCH:
         return (
             f"torch's own iterators serve every loader: millhead's need torch {_TORCH} or later "
             f"(torch {torch.__version__}): update torch"
