@@ -21,8 +21,9 @@ int mh_cli_fail(int code, const char *where, const char *todo, const char *forma
     MH_PRINTF(4, 5);
 
 /* After getopt_long gave ':' or '?': says which option is wrong. The values of long options lie
- * above 255. Returns MH_CLI_USAGE. */
-int mh_cli_bad_option(int answer, char *const *argv, const char *where, const char *todo);
+ * above 255. names[] are the known ones, for "did you mean". Returns MH_CLI_USAGE. */
+int mh_cli_bad_option(int answer, char *const *argv, const char *where, const char *todo,
+                      const char *const *names, size_t count);
 
 /* A whole number from `least` to MH_PLAN_MOST; MH_CLI_OK, or MH_CLI_USAGE with the reason said. */
 int mh_cli_number(int *out, const char *text, int least, const char *option, const char *where);
@@ -48,9 +49,10 @@ void mh_cli_print_quoted(const char *text);
 /* `millhead plan`; argv[0] is the verb. Returns the exit code. */
 int mh_cmd_plan(int argc, char **argv);
 
-/* `millhead probe`, `millhead doctor`, `millhead export`: likewise. */
+/* `millhead probe`, `millhead doctor`, `millhead explain`, `millhead export`: likewise. */
 int mh_cmd_probe(int argc, char **argv);
 int mh_cmd_doctor(int argc, char **argv);
+int mh_cmd_explain(int argc, char **argv);
 int mh_cmd_export(int argc, char **argv);
 
 /* `millhead report`: likewise. */

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "doctor.h"
+#include "doctor_target.h"
 #include "options.h"
 #include "progress.h"
 
@@ -26,16 +27,17 @@ typedef struct doctor_request {
 static void print_help(void)
 {
     (void)printf(
-        "usage: millhead doctor PATH [--probe FILE] [--json]\n"
+        "usage: millhead doctor [--json] [-o RUN_DIR] [--probe FILE] PROGRAM [ARGUMENTS...]\n"
+        "       millhead doctor PATH [--probe FILE] [--json]\n"
         "       millhead doctor --pid N [--seconds S] [--json]\n"
         "       millhead doctor --checklist [--json]\n"
-        "       millhead doctor [--json] [-o RUN_DIR] [--probe FILE] -- COMMAND [ARGUMENTS...]\n"
         "\n"
-        "Says what training waited for, how that is known, what to do and what it would\n"
-        "gain. PATH is the directory of a run, an events file (docs/events.md) or a log of\n"
-        "Earthmover's dataloader-demo. A process may also be looked at while it runs, and\n"
-        "a command run under watch: `millhead doctor -- python train.py`. With --json what\n"
-        "that program prints goes to standard error.\n"
+        "Says what training waits for, how we know, what to do and what that would gain.\n"
+        "PROGRAM is run and watched, unchanged: `millhead doctor train.py --epochs 3`, or any\n"
+        "command: `millhead doctor torchrun train.py`. Put -- before a program whose name is\n"
+        "also a file's. PATH is what was recorded earlier: the directory of a run, an events\n"
+        "file (docs/events.md), a log of Earthmover's dataloader-demo; of a directory of\n"
+        "`millhead bench`, the runs in it are listed.\n"
         "\n"
         "options:\n"
         "  --pid N      a running training process\n"
@@ -44,11 +46,12 @@ static void print_help(void)
         "               state (pass, warn, fail), found, todo; exit code 1 when one fails\n"
         "  --probe FILE what `millhead probe DATA --json` printed about where the samples\n"
         "               lie: the verdict tells what that gives, and promises no more\n"
-        "  -o RUN_DIR   keep the run of COMMAND there\n"
-        "  --json       one JSON object: cause, evidence, fix, fix_settings,\n"
-        "               predicted_gain, others, device_wait_share, idle_device_s,\n"
-        "               stages, waits, wait_s, bad_lines, setup_s, loader, warnings,\n"
-        "               vantage\n"
+        "  -o RUN_DIR   where the run of PROGRAM is kept (default: in the cache directory,\n"
+        "               ~/.cache/millhead/runs, the last 10)\n"
+        "  --json       one JSON object; what PROGRAM prints goes to standard error. Keys:\n"
+        "               cause, evidence, fix, fix_settings, predicted_gain, others,\n"
+        "               device_wait_share, idle_device_s, stages, waits, wait_s,\n"
+        "               bad_lines, setup_s, loader, warnings, vantage\n"
         "  --help       this text\n",
         LOOK_SECONDS);
 }
@@ -84,7 +87,7 @@ static int parse(doctor_request *request, int argc, char **argv)
         return bad;
     if ((request->path != NULL) + (request->pid != 0) + request->checklist != 1)
         return mh_cli_fail(MH_CLI_USAGE, "doctor", SEE_HELP,
-                           "give one of PATH, --pid N, --checklist or -- COMMAND");
+                           "give one of PATH, a program, --pid N or --checklist");
     if (request->probe && !request->path)
         return mh_cli_fail(MH_CLI_USAGE, "doctor", "give the directory of a run with it",
                            "--probe tells of where a run's samples lie");
@@ -119,22 +122,10 @@ static int diagnose(const char *path, const char *probe_file, bool json)
     return MH_CLI_OK;
 }
 
-/* `-- COMMAND` is Python's business, options before it too. */
-static bool has_command(int argc, char **argv)
-{
-    for (int at = 1; at < argc; at++) {
-        if (strcmp(argv[at], "--") == 0)
-            return true;
-        if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0)
-            return false;
-    }
-    return false;
-}
-
 int mh_cmd_doctor(int argc, char **argv)
 {
     doctor_request request = {.seconds = LOOK_SECONDS};
-    if (has_command(argc, argv))
+    if (mh_doctor_has_program(argc, argv))
         return mh_cmd_python(argc, argv);
     int bad = parse(&request, argc, argv);
     if (bad)
@@ -147,5 +138,7 @@ int mh_cmd_doctor(int argc, char **argv)
         return mh_doctor_pid(request.pid, request.json, request.seconds);
     if (request.checklist)
         return mh_doctor_checklist(request.json);
+    if (mh_doctor_is_bench(request.path))
+        return mh_doctor_list_runs(request.path, request.json);
     return diagnose(request.path, request.probe, request.json);
 }

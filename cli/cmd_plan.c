@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "plan.h"
+#include "suggest.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -83,7 +84,13 @@ int mh_cmd_plan(int argc, char **argv)
             print_help();
             return MH_CLI_OK;
         }
-    if (argc > 1 && *argv[1] != '-')
-        return mh_cli_fail(MH_CLI_USAGE, "plan", subject_hint(), "unknown subject '%s'", argv[1]);
+    if (argc > 1 && *argv[1] != '-') {
+        const char *names[SUBJECT_COUNT];
+        for (size_t at = 0; at < SUBJECT_COUNT; at++)
+            names[at] = subjects[at].name;
+        return mh_cli_fail(MH_CLI_USAGE, "plan",
+                           mh_cli_did_you_mean(argv[1], names, SUBJECT_COUNT, subject_hint()),
+                           "unknown subject '%s'", argv[1]);
+    }
     return mh_cli_fail(MH_CLI_USAGE, "plan", subject_hint(), "nothing to plan");
 }

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "cli.h"
+#include "suggest.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -16,11 +17,15 @@ typedef struct verb {
     int (*run)(int argc, char **argv);
 } verb;
 
+static int cmd_help(int argc, char **argv);
+
 /* The one list of verbs: it drives --help and the hint after an unknown one. */
 static const verb verbs[] = {
     {"bench", "a dataset under several loader configurations, and the one to take", mh_cmd_python},
     {"doctor", "what a run waited for, and what to do about it", mh_cmd_doctor},
+    {"explain", "what a verdict means, and what to do about it", mh_cmd_explain},
     {"export", "a run as a trace for a viewer, or as a table", mh_cmd_export},
+    {"help", "what a verb does and its options", cmd_help},
     {"inspect", "what data holds: format, samples, fields", mh_cmd_inspect},
     {"list", "the formats and sources that can be read", mh_cmd_list},
     {"plan", "how many workers, threads, chunks, and how much memory", mh_cmd_plan},
@@ -50,7 +55,8 @@ int mh_cli_fail(int code, const char *where, const char *todo, const char *forma
     return code;
 }
 
-int mh_cli_bad_option(int answer, char *const *argv, const char *where, const char *todo)
+int mh_cli_bad_option(int answer, char *const *argv, const char *where, const char *todo,
+                      const char *const *names, size_t count)
 {
     const char *given = argv[optind - 1];
     if (answer == ':')
@@ -59,14 +65,15 @@ int mh_cli_bad_option(int answer, char *const *argv, const char *where, const ch
         return mh_cli_fail(MH_CLI_USAGE, where, todo, "option '%s' takes no value", given);
     if (optopt)
         return mh_cli_fail(MH_CLI_USAGE, where, todo, "unknown option '-%c'", optopt);
-    return mh_cli_fail(MH_CLI_USAGE, where, todo, "unknown option '%s'", given);
+    return mh_cli_fail(MH_CLI_USAGE, where, mh_cli_did_you_mean(given, names, count, todo),
+                       "unknown option '%s'", given);
 }
 
 const char *mh_cli_run_remedy(mh_status status)
 {
     switch (status) {
     case MH_ERR_NOT_FOUND:
-        return "give the directory of a run, an events file or a log";
+        return "give the directory of a run, an events file, a log or a program to run";
     case MH_ERR_UNSUPPORTED:
         return "use the millhead that wrote it, or a later one";
     case MH_ERR_CORRUPT:
@@ -103,7 +110,7 @@ static void print_help(void)
         (void)printf("  %-10s %s\n", verbs[at].name, verbs[at].summary);
     (void)printf("\n"
                  "options:\n"
-                 "  --help     this text; millhead VERB --help for a verb's own\n"
+                 "  --help     this text; millhead help VERB for a verb's own\n"
                  "  --version  the version\n"
                  "\n"
                  "exit codes: 0 done, 1 the data or the run failed, 2 usage or configuration\n");
@@ -130,7 +137,33 @@ static int run_verb(int argc, char **argv)
             return verbs[at].run(argc, argv);
         }
     }
-    return mh_cli_fail(MH_CLI_USAGE, "command line", verb_hint(), "unknown verb '%s'", argv[0]);
+    const char *names[VERB_COUNT];
+    for (size_t at = 0; at < VERB_COUNT; at++)
+        names[at] = verbs[at].name;
+    return mh_cli_fail(MH_CLI_USAGE, "command line",
+                       mh_cli_did_you_mean(argv[0], names, VERB_COUNT, verb_hint()),
+                       "unknown verb '%s'", argv[0]);
+}
+
+/* `millhead help VERB` is `millhead VERB --help`; a subject of `plan` may follow. */
+static int cmd_help(int argc, char **argv)
+{
+    static char flag[] = "--help";
+    if (argc == 1) {
+        print_help();
+        return MH_CLI_OK;
+    }
+    if (*argv[1] == '-') {
+        (void)printf("usage: millhead help [VERB [SUBJECT]]\n"
+                     "\n"
+                     "Shows what a verb does and its options, as its --help does.\n");
+        return MH_CLI_OK;
+    }
+    if (argc > 3)
+        return mh_cli_fail(MH_CLI_USAGE, "help", "say millhead help VERB",
+                           "unexpected argument '%s'", argv[3]);
+    char *words[] = {argv[1], argc == 3 ? argv[2] : flag, argc == 3 ? flag : NULL, NULL};
+    return run_verb(argc, words);
 }
 
 static int run(int argc, char **argv)
@@ -141,6 +174,7 @@ static int run(int argc, char **argv)
         {"version", no_argument, NULL, VERSION},
         {0},
     };
+    static const char *const names[] = {"--help", "--version"};
     int answer = getopt_long(argc, argv, "+:h", options, NULL); /* + stops at the verb */
     switch (answer) {
     case HELP:
@@ -153,7 +187,8 @@ static int run(int argc, char **argv)
     case -1:
         break;
     default:
-        return mh_cli_bad_option(answer, argv, "command line", "see millhead --help");
+        return mh_cli_bad_option(answer, argv, "command line", "see millhead --help", names,
+                                 sizeof names / sizeof *names);
     }
     if (optind >= argc)
         return mh_cli_fail(MH_CLI_USAGE, "command line", verb_hint(), "no verb given");

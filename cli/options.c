@@ -84,6 +84,15 @@ static const mh_cli_option *answered(const mh_cli_option *options, size_t count,
     return option_of(options, count, answer == 'h' ? "--help" : letter);
 }
 
+static int bad_option(int answer, char **argv, const char *where, const char *todo,
+                      const mh_cli_option *options, size_t count)
+{
+    const char *names[MOST_OPTIONS];
+    for (size_t at = 0; at < count && at < MOST_OPTIONS; at++)
+        names[at] = options[at].name;
+    return mh_cli_bad_option(answer, argv, where, todo, names, count);
+}
+
 static int read_words(const char **words, size_t most, int argc, char **argv, const char *where,
                       const char *todo)
 {
@@ -107,7 +116,7 @@ int mh_cli_read(const mh_cli_option *options, size_t count, const char **words, 
          (answer = getopt_long(argc, argv, tables.letters, tables.names, NULL)) != -1;) {
         const mh_cli_option *option = answered(options, count, answer);
         if (!option)
-            return mh_cli_bad_option(answer, argv, where, todo);
+            return bad_option(answer, argv, where, todo, options, count);
         int bad = read_value(option, where);
         if (bad || option == help)
             return bad;

@@ -9,7 +9,7 @@ import re
 import signal
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NoReturn
 
@@ -35,7 +35,28 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """As argparse calls it."""
-        raise UsageError(f"{message} ({self._verb}): see millhead {self._verb} --help")
+        todo = f"see millhead {self._verb} --help"
+        if unknown := re.fullmatch(r"unrecognized arguments: (\S+).*", message):
+            message = f"unknown argument '{unknown[1]}'"
+            todo = did_you_mean(unknown[1], self._option_string_actions) or todo
+        raise UsageError(f"{message} ({self._verb}): {todo}")
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str | None:
+    """``did you mean 'dataset'?``, where one of the known names is much like the given one."""
+    import difflib  # only where something went wrong
+
+    near = difflib.get_close_matches(given, list(known), n=1, cutoff=0.7)
+    return f"did you mean '{near[0]}'?" if near else None
+
+
+def names_beside(path: str) -> list[str]:
+    """What lies in the directory of a file that is not there, as the user would name it."""
+    directory = os.path.dirname(path)
+    try:
+        return [os.path.join(directory, name) for name in os.listdir(directory or ".")]
+    except OSError:
+        return []
 
 
 def whole(least: int) -> Callable[[str], int]:

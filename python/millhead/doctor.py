@@ -1,4 +1,4 @@
-"""`millhead doctor -- COMMAND`: runs a program with its loaders watched, then says what it waited for.
+"""`millhead doctor PROGRAM`: runs a program with its loaders watched, then says what it waited for.
 
 The program runs as it would without millhead, except that every torch DataLoader in it, and in the
 processes it starts, writes events (`_startup`). This process samples it from outside, passes signals
@@ -9,30 +9,35 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 from millhead import _command_line as cli
+from millhead import _kept_runs as kept_runs
 from millhead.watching.usage_sampler import Sampler
 
 HELP = """\
-usage: millhead doctor [--json] [-o RUN_DIR] [--probe FILE] -- COMMAND [ARGUMENTS...]
+usage: millhead doctor [--json] [-o RUN_DIR] [--probe FILE] [--] PROGRAM [ARGUMENTS...]
 
-Runs COMMAND, mostly `python train.py ...`, with every torch DataLoader in it watched
+Runs PROGRAM, a Python script or any command, with every torch DataLoader in it watched
 and its processes sampled from outside, then says what the device waited for. Ctrl-C
-ends the program; the verdict comes from what was recorded until then.
+ends the program; the verdict comes from what was recorded until then. The verdict goes
+to standard error where standard output is not a terminal: a file keeps the program's
+output alone.
 
 options:
   --json        one JSON object on standard output, and nothing else: what the program
                 prints goes to standard error
-  -o RUN_DIR    keep the run there (default: a temporary directory, removed)
+  -o RUN_DIR    keep the run there (default: in ~/.cache/millhead/runs, the last 10;
+                with --json it is removed)
   --probe FILE  what `millhead probe DATA --json` printed about where the samples lie
   --help        this text
 
@@ -63,8 +68,14 @@ def main(arguments: list[str]) -> int:
         if request.help:
             cli.show(HELP, end="")
             return 0
-        with _run_directory(request.keep) as run:
-            return _judge(request, run, _run(request, run))
+        judge = _command()
+        if request.json and not request.keep:  # a program asks, and has nobody to tell where it is
+            with tempfile.TemporaryDirectory(
+                prefix="millhead-doctor-", ignore_cleanup_errors=True
+            ) as made:
+                return _judge(request, judge, Path(made), _run(request, Path(made)))
+        run = kept_runs.chosen(request.keep) if request.keep else kept_runs.new(request.command)
+        return _judge(request, judge, run, _run(request, run))
     except cli.UsageError as error:
         cli.say(str(error))
         return cli.EXIT_USAGE
@@ -90,12 +101,11 @@ def _parse(arguments: list[str]) -> Request:
         elif option.startswith("-"):
             raise cli.UsageError(f"option '{option}' does not go with a command to run {SEE_HELP}")
         else:
-            raise cli.UsageError(
-                f"'{option}' is before '--' (doctor): give the command after it; see millhead "
-                "doctor --help"
-            )
+            request.command = [option, *rest]
+            break
     if not request.command:
-        raise cli.UsageError(f"no command after '--' {SEE_HELP}")
+        raise cli.UsageError(f"no program to run {SEE_HELP}")
+    request.command = _as_python(request.command)
     if request.probe is not None:
         _check_probe(request.probe)
     return request
@@ -112,28 +122,27 @@ def _check_probe(path: str) -> None:
         ) from None
 
 
-@contextmanager
-def _run_directory(keep: str | None) -> Iterator[Path]:
-    """Where events go: the user's directory, or one that is removed again."""
-    if keep is None:
-        with tempfile.TemporaryDirectory(
-            prefix="millhead-doctor-", ignore_cleanup_errors=True
-        ) as made:
-            yield Path(made)
-        return
-    path = Path(keep).absolute()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path).close()  # permissions alone do not show it, as root
-    except OSError as error:
+def _as_python(command: list[str]) -> list[str]:
+    """A script that the system would not execute itself is this Python's to run."""
+    script = command[0]
+    if not script.endswith(".py") or (os.path.dirname(script) and os.access(script, os.X_OK)):
+        return command
+    if not os.path.exists(script):
+        near = cli.did_you_mean(script, cli.names_beside(script))
         raise cli.UsageError(
-            f"cannot write into '{keep}': {error.strerror} (doctor): give -o another directory"
-        ) from None
-    if any(path.glob("events*.jsonl")):
-        raise cli.UsageError(
-            f"'{keep}' has a run in it already (doctor): give -o another directory"
+            f"no script '{script}' (doctor): {near or 'give the path of a Python file'}"
         )
-    yield path
+    return [sys.executable, *command]
+
+
+def _command() -> str:
+    """The command millhead, which judges; looked for before the program runs, not after."""
+    program = cli.find_command()
+    if program is None:
+        raise cli.UsageError(
+            f"no command millhead beside {sys.executable} (doctor): reinstall millhead there"
+        )
+    return program
 
 
 # ---- the program ---------------------------------------------------------------------------------
@@ -180,8 +189,8 @@ def _start(request: Request, run: Path, mask: Iterable[int]) -> subprocess.Popen
         )
     except OSError as error:
         raise cli.UsageError(
-            f"cannot start '{request.command[0]}': {error.strerror} (doctor): give a command, such "
-            "as python train.py, after '--'"
+            f"cannot start '{request.command[0]}': {error.strerror} (doctor): try: "
+            "millhead doctor -- python train.py"
         ) from None
 
 
@@ -202,24 +211,32 @@ def _wait(child: subprocess.Popen[bytes], signals: Iterable[int]) -> bool:
 # ---- the verdict ---------------------------------------------------------------------------------
 
 
-def _judge(request: Request, run: Path, code: int) -> int:
+def _judge(request: Request, program: str, run: Path, code: int) -> int:
     if sys.stdout is not None:  # closed: the command that judges says so
         sys.stdout.flush()
     if not any(run.glob("events*.jsonl")):
+        kept_runs.forget(run, request.keep)
         cli.say(_nothing_recorded(request, code))
         return cli.EXIT_INTERRUPTED if code == cli.EXIT_INTERRUPTED else cli.EXIT_FAILED
-    program = cli.find_command()
-    if program is None:
-        raise cli.UsageError("no command millhead beside this Python (doctor): reinstall millhead")
     probe = ["--probe", request.probe] if request.probe else []
     command = [program, "doctor", *(["--json"] if request.json else []), *probe, str(run)]
-    judged = subprocess.run(command, check=False).returncode
+    judged = subprocess.run(command, check=False, stdout=_verdict_stream(request)).returncode
+    if judged == 0 and not request.json:
+        next_step = f"millhead report {shlex.quote(str(run))} -o report.html"
+        cli.say(f"the run is kept ({run}): to see it, {next_step}")
     if code == cli.EXIT_INTERRUPTED:
         return cli.EXIT_INTERRUPTED
     if code != 0:
-        cli.say(f"the program {_ending(code)} (doctor): the verdict is of what ran until then")
+        cli.say(f"the program {_ending(code)} (doctor): the verdict covers what ran until then")
         return cli.EXIT_FAILED
     return judged
+
+
+def _verdict_stream(request: Request) -> TextIO | None:
+    """Where the verdict goes: beside the program's output on a terminal, and not into its file."""
+    if request.json or sys.stdout is None or sys.stdout.isatty():
+        return None
+    return sys.stderr
 
 
 def _nothing_recorded(request: Request, code: int) -> str:
@@ -229,7 +246,7 @@ def _nothing_recorded(request: Request, code: int) -> str:
         return "the program was interrupted before any batch (doctor): let it run a while"
     return (
         f"no torch DataLoader was iterated by '{os.path.basename(request.command[0])}' (doctor): "
-        "run the program that trains, or wrap its loop in millhead.watch"
+        "run the program that trains, or put millhead.watch around its loader"
     )
 
 

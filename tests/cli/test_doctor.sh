@@ -143,6 +143,25 @@ SCRIPT
 chmod +x "$scratch/snake"
 out=$(MILLHEAD_PYTHON=$scratch/snake "$millhead" doctor --json -- train.py -x)
 [ "$out" = " <doctor> <--json> <--> <train.py> <-x>" ] || fail "the command: $out"
+for program in train.py sh "$scratch/snake"; do
+    out=$(MILLHEAD_PYTHON=$scratch/snake "$millhead" doctor -o kept "$program" --json)
+    [ "$out" = " <doctor> <-o> <kept> <$program> <--json>" ] || fail "the program $program: $out"
+done
+# what was recorded is no program, wherever it lies and whatever it may be called
+cp "$log" "$scratch/recorded" && chmod +x "$scratch/recorded"
+good doctor "$scratch/recorded"
+bad 1 doctor no-such-program-or-run
+contains "$err" "or a program to run"
+
+# a directory of `millhead bench` lists its runs
+mkdir -p "$scratch/bench/w10" "$scratch/bench/w2" "$scratch/bench/empty"
+echo '{}' >"$scratch/bench/bench.json"
+cp "$run/events.jsonl" "$scratch/bench/w10/"
+cp "$run/events.jsonl" "$scratch/bench/w2/"
+good doctor "$scratch/bench" --json
+[ "$out" = '{"runs": ["w2", "w10"]}' ] || fail "the runs: $out"
+good doctor "$scratch/bench"
+contains "$out" "millhead doctor $scratch/bench/w2"
 
 # --- export ---
 

@@ -250,7 +250,34 @@ contains "$err" "(plan whatif): use the millhead that wrote it"
 bad 2
 contains "$err" "plan"
 bad 2 harvest
-contains "$err" "known verbs: bench, doctor, export, inspect"
+contains "$err" "known verbs: bench, doctor, explain, export, help, inspect"
+bad 2 dcotor
+contains "$err" "did you mean 'doctor'?"
+bad 2 plan cpu
+contains "$err" "did you mean 'cpus'?"
+bad 2 plan cpus --gpu=1 --rank 3 --cpuss 2
+contains "$err" "did you mean '--cpus'?"
+good plan cpus --help
+wanted=$out
+good help plan cpus
+[ "$out" = "$wanted" ] || fail "help plan cpus: $out"
+good --help
+wanted=$out
+good help
+[ "$out" = "$wanted" ] || fail "help: $out"
+bad 2 help harvest
+bad 2 help plan cpus more
+good explain
+contains "$out" "cpu-bound "
+good explain cpu-bound
+contains "$out" "What to do."
+lacks "$out" "]("
+good explain cpu-bound --json
+contains "$out" '{"cause": "cpu-bound", "text": "# cpu-bound: '
+bad 2 explain cpu-buond
+contains "$err" "did you mean 'cpu-bound'?"
+bad 2 explain cpu
+contains "$err" "did you mean 'cpu-bound'?"
 bad 2 --wrong
 bad 2 -x
 bad 2 plan

@@ -6,6 +6,7 @@ And the user's objects that they and the command line name, as ``module:name`` o
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import json
 import math
@@ -18,7 +19,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from millhead._command_line import UsageError, read_text
+from millhead._command_line import UsageError, did_you_mean, names_beside, read_text
 
 #: A configuration's name is a directory's name too.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -80,7 +81,8 @@ def find_object(text: str, what: str) -> Any:
     directory = os.getcwd()
     if module.endswith(".py"):
         if not os.path.isfile(module):
-            raise UsageError(f"no file '{module}' ({what}): give the path of a Python file")
+            todo = did_you_mean(module, names_beside(module)) or "give the path of a Python file"
+            raise UsageError(f"no file '{module}' ({what}): {todo}")
         directory, module = os.path.split(os.path.abspath(module)[: -len(".py")])
     if directory not in sys.path:
         sys.path.insert(0, directory)
@@ -94,9 +96,17 @@ def find_object(text: str, what: str) -> Any:
         ) from None
     for part in name.split("."):
         if not hasattr(found, part):
-            raise UsageError(f"no '{name}' in module '{module}' ({what}): check the name")
+            todo = did_you_mean(part, dir(found)) or "check the name"
+            raise UsageError(f"{_named(found)} has no '{part}' ({what}): {todo}")
         found = getattr(found, part)
     return found
+
+
+def _named(found: Any) -> str:
+    """A module by its file, as the user knows it; else what was found so far by its name."""
+    if file := getattr(found, "__file__", None):
+        return os.path.basename(str(file))
+    return f"'{getattr(found, '__name__', type(found).__name__)}'"
 
 
 # ---- what each key may hold ----------------------------------------------------------------------
@@ -262,8 +272,11 @@ def load_config(path: str | PathLike[str], name: str | None = None) -> dict[str,
         name: which of its configurations; may be left out where there is one.
 
     Raises:
+        FileNotFoundError: there is no such file.
         ValueError: the file cannot be read or used; one line says what to change.
     """
+    if not os.path.exists(path):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
     try:
         configs = read(Path(path), "millhead")
         known = ", ".join(config.name for config in configs)

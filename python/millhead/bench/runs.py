@@ -125,7 +125,9 @@ class BenchDirectory:
             record = json.loads((directory / "run.json").read_text())
         except FileNotFoundError:
             if directory.exists():
-                raise UsageError(f"{directory} is there and no run (-o): move it away") from None
+                raise UsageError(
+                    f"{directory} exists but is not a millhead run (-o): choose another -o"
+                ) from None
             return None
         except (OSError, ValueError) as error:
             raise UsageError(f"unreadable run: {error} ({directory}): move it away") from None

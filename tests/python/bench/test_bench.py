@@ -454,11 +454,11 @@ def test_nothing_that_could_be_measured_is_a_failure(here: Path) -> None:
     [
         (["nowhere:dataset"], "no module 'nowhere' (TARGET)"),
         (["nowhere.py:dataset"], "no file 'nowhere.py' (TARGET)"),
-        (["mine:nothing"], "no 'nothing' in module 'mine' (TARGET)"),
+        (["mine:nothing"], "mine.py has no 'nothing' (TARGET): check the name"),
         (["mine"], "TARGET is 'mine' (bench): write MODULE:NAME"),
         (
             ["mine:dataset", "--train-step", "mine:none"],
-            "no 'none' in module 'mine' (--train-step)",
+            "mine.py has no 'none' (--train-step)",
         ),
         (["mine:dataset", "--train-step", "mine:number"], "'mine:number' is not callable"),
         (["mine:dataset", "--train-step", "fast"], "'fast' is neither seconds nor MODULE:NAME"),

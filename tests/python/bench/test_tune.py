@@ -401,7 +401,7 @@ def test_a_wrong_file_is_refused_in_a_line(
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"No such file or directory \(.*none\.yaml\)"):
+    with pytest.raises(FileNotFoundError, match=r"No such file or directory: .*none\.yaml"):
         millhead.load_config(tmp_path / "none.yaml")
 
 
@@ -517,7 +517,7 @@ def test_a_cap_nothing_fits_under(here: Path) -> None:
     ("arguments", "said"),
     [
         ([], "no TARGET (tune)"),
-        (["mine:none"], "no 'none' in module 'mine' (TARGET)"),
+        (["mine:none"], "mine.py has no 'none' (TARGET)"),
         (["mine:waits", "-o", "no/such/file.yaml"], "cannot write: No such file or directory"),
         (["mine:waits", "-o", "tmp"], "cannot write: Is a directory (tmp)"),
         (["mine:waits", "--memory", "much"], "'much' is no size like 2GB"),

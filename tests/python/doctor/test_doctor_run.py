@@ -54,6 +54,13 @@ def _program(directory: Path, more: str = "", records: str = RECORDS) -> list[st
     return [sys.executable, str(path)]
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where runs are kept that no -o sends elsewhere."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "millhead" / "runs"
+
+
 def _doctor(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs it with a directory for temporary files of its own, which it must leave empty."""
     scratch = tmp_path / "scratch"
@@ -73,10 +80,8 @@ def _one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
 def test_the_verdict_follows_what_the_program_printed(tmp_path: Path) -> None:
     done = _doctor(tmp_path, "--", *_program(tmp_path))
     assert done.returncode == 0, done.stderr
-    first, verdict = done.stdout.split("\n", 1)
-    assert first == "printed by the program"
-    assert verdict.startswith("latency-bound\n")
-    assert done.stderr == ""
+    assert done.stdout == "printed by the program\n"  # standard output is no terminal here
+    assert done.stderr.startswith("latency-bound\n")
 
 
 def test_json_is_all_there_is_on_standard_output(tmp_path: Path) -> None:
@@ -117,8 +122,9 @@ def test_a_program_is_sampled_while_it_runs(tmp_path: Path) -> None:
 )
 def test_a_program_that_fails_is_judged_too(tmp_path: Path, more: str, told: str) -> None:
     done = _doctor(tmp_path, "--", *_program(tmp_path, more))
-    assert told in _one_line(done, 1)
-    assert "latency-bound" in done.stdout
+    assert done.returncode == 1
+    assert told in done.stderr.splitlines()[-1]
+    assert "latency-bound" in done.stderr
 
 
 def test_a_program_that_fails_before_its_first_batch(tmp_path: Path) -> None:
@@ -139,9 +145,69 @@ def test_a_run_is_kept_where_asked_and_never_written_again(tmp_path: Path) -> No
     assert _doctor(tmp_path, "-o", str(kept), "--", *_program(tmp_path)).returncode == 0
     before = (kept / "events.jsonl").read_bytes()
     again = _doctor(tmp_path, "-o", str(kept), "--", *_program(tmp_path))
-    assert "has a run in it already" in _one_line(again, 2)
+    assert "already holds a run" in _one_line(again, 2)
     assert again.stdout == ""  # the program did not run
     assert (kept / "events.jsonl").read_bytes() == before
+
+
+def test_without_o_the_run_is_kept_and_the_next_step_said(tmp_path: Path, own_cache: Path) -> None:
+    done = _doctor(tmp_path, "--", *_program(tmp_path))
+    (kept,) = own_cache.iterdir()
+    assert "program" in kept.name
+    assert f"millhead report {kept} -o report.html" in done.stderr.splitlines()[-1]
+    assert procs.run([COMMAND, "doctor", str(kept)], seconds=60).stdout.startswith("latency-bound")
+
+
+def test_the_oldest_runs_make_room(tmp_path: Path, own_cache: Path) -> None:
+    for day in range(10, 30):
+        (own_cache / f"202601{day}-120000-train-x").mkdir(parents=True)
+    (own_cache / "mine").mkdir()
+    assert _doctor(tmp_path, "--", *_program(tmp_path)).returncode == 0
+    names = sorted(path.name for path in own_cache.iterdir())
+    assert len(names) == 11 and "mine" in names
+    assert names[0].startswith("20260121")
+
+
+def test_a_run_without_events_is_not_kept(tmp_path: Path, own_cache: Path) -> None:
+    _one_line(_doctor(tmp_path, "--", "true"), 1)
+    assert list(own_cache.iterdir()) == []
+
+
+# ---- how a program may be named ----------------------------------------------------------------------
+
+
+def test_a_script_or_a_command_needs_no_dashes(tmp_path: Path) -> None:
+    python, script = _program(tmp_path)
+    for words in ([script], [python, script], ["--", script]):
+        done = _doctor(tmp_path, *words)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == "printed by the program\n"
+        assert done.stderr.startswith("latency-bound\n")
+
+
+def test_a_script_gets_its_own_options(tmp_path: Path) -> None:
+    _, script = _program(tmp_path, "print(sys.argv[1:], flush=True)")
+    done = _doctor(tmp_path, script, "--json", "-o", "x", "--help")
+    assert done.stdout.splitlines()[1] == "['--json', '-o', 'x', '--help']"
+
+
+def test_a_misspelt_script_is_answered_with_the_one_that_is_there(tmp_path: Path) -> None:
+    _program(tmp_path)
+    line = _one_line(_doctor(tmp_path, str(tmp_path / "progam.py")), 2)
+    assert line.endswith(f"did you mean '{tmp_path / 'program.py'}'?")
+
+
+def test_a_missing_command_is_noticed_before_the_program_runs(tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python3"  # an environment whose command was removed
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    (tmp_path / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix) / 'bin'}\n")
+    program = "import sys; from millhead.__main__ import main; sys.exit(main())"
+    command = [str(python), "-c", program, "doctor", "--", *_program(tmp_path)]
+    path = os.pathsep.join(sys.path)
+    done = procs.run(command, seconds=60, env={"PATH": "/nowhere", "PYTHONPATH": path})
+    assert f"no command millhead beside {python}" in _one_line(done, 2)
+    assert done.stdout == ""
 
 
 def test_a_probe_of_the_storage_goes_into_the_verdict(tmp_path: Path) -> None:
@@ -149,7 +215,7 @@ def test_a_probe_of_the_storage_goes_into_the_verdict(tmp_path: Path) -> None:
     probe.write_text('{"tiers": [{"name": "disk sequential", "mb_per_s": 140}]}')
     done = _doctor(tmp_path, "--probe", str(probe), "--", *_program(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert "one reader gets 140 MB/s" in " ".join(done.stdout.split())
+    assert "one reader gets 140 MB/s" in " ".join(done.stderr.split())
 
 
 def test_a_probe_that_is_none_is_told_before_the_program_runs(tmp_path: Path) -> None:
@@ -170,10 +236,10 @@ def test_a_directory_that_cannot_be_written_is_told_before_the_program_runs(tmp_
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--"], "no command after '--'"),
+        (["--"], "no program to run"),
         (["-o", "--", "true"], "option '-o' needs a value"),
         (["--pid", "1", "--", "true"], "option '--pid' does not go with a command"),
-        (["run", "--", "true"], "'run' is before '--'"),
+        (["trian.py"], "no script 'trian.py'"),
         (["--", "no-such-command-here"], "cannot start 'no-such-command-here'"),
     ],
 )
@@ -216,10 +282,10 @@ def test_a_signal_goes_on_to_the_program_and_the_verdict_is_given(
         assert doctor.stdout is not None
         _until(doctor.stdout.fileno(), b"waiting")
         doctor.send_signal(number)
-        out, _ = doctor.communicate(timeout=60)
+        _, told = doctor.communicate(timeout=60)
     assert doctor.returncode == code
     assert json.loads(got.read_text()) == [number]
-    assert b"latency-bound" in out
+    assert b"latency-bound" in told
 
 
 def test_control_c_at_a_terminal_reaches_the_program_once(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 MAN = ROOT / "man" / "millhead.1"
 COMPLETION = ROOT / "share" / "millhead.bash"
+ZSH = ROOT / "share" / "millhead.zsh"
+FISH = ROOT / "share" / "millhead.fish"
 COMMAND = os.path.join(sysconfig.get_path("scripts"), "millhead")
 COMMON = {"--help"}  # told once for all verbs
 OPTION_LINE = re.compile(r"^  (-\S+(?: [A-Z]+)?(?:, -\S+(?: [A-Z]+)?)*)", re.MULTILINE)
@@ -78,6 +80,8 @@ def test_both_are_installed_where_they_are_looked_for() -> None:
     assert (share / "man/man1/millhead.1").read_bytes() == MAN.read_bytes()
     completion = share / "bash-completion/completions/millhead"
     assert completion.read_bytes() == COMPLETION.read_bytes()
+    assert (share / "zsh/site-functions/_millhead").read_bytes() == ZSH.read_bytes()
+    assert (share / "fish/vendor_completions.d/millhead.fish").read_bytes() == FISH.read_bytes()
 
 
 def _complete(*words: str) -> set[str]:
@@ -110,3 +114,53 @@ def test_completion_leaves_files_and_commands_to_bash() -> None:
     assert _complete("report", "ru") == set()
     assert _complete("doctor", "--", "python", "--") == set()
     assert _complete("nothing", "--") == set()
+
+
+def _complete_zsh(*words: str) -> set[str]:
+    """What the function for zsh offers, whatever the last word begins with."""
+    script = f"""
+        words=("$@") CURRENT=$# PREFIX=${{@[-1]}}
+        compadd() {{ shift; print -l -- "$@" }}
+        _files() {{ print FILES }}
+        source {ZSH}
+    """
+    done = subprocess.run(
+        ["zsh", "-fc", script, "zsh", COMMAND, *words], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    return set(done.stdout.split())
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh here")
+def test_zsh_offers_the_same() -> None:
+    assert _complete_zsh("") == {*_listed(_help(), "verbs"), "--help", "--version"}
+    for name, options in _said().items():
+        assert _complete_zsh(*name.split(), "-") == options | COMMON
+    assert _complete_zsh("plan", "") == set(_listed(_help("plan"), "subjects"))
+    assert _complete_zsh("report", "ru") == {"FILES"}
+    assert _complete_zsh("doctor", "--", "python", "-") == {"FILES"}
+
+
+def _complete_fish(*words: str) -> set[str]:
+    """What fish offers for the last word of a command line."""
+    line = " ".join(["millhead", *words])
+    script = f"source {FISH}; complete -C '{line}'"
+    path = f"{os.path.dirname(COMMAND)}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["fish", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": path},
+    )
+    assert done.stderr == ""
+    return {line.partition("\t")[0] for line in done.stdout.splitlines()} - {""}
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish here")
+def test_fish_offers_the_same() -> None:
+    assert _complete_fish("re") == {"read", "report"}
+    assert _complete_fish("plan", "c") >= {"cpus", "chunks"}
+    for name, options in _said().items():
+        assert _complete_fish(*name.split(), "-") == options | COMMON
+    assert "--json" not in _complete_fish("doctor", "--", "python", "-")
