@@ -74,6 +74,10 @@ class Advice(UserWarning):
     """What millhead noticed and what to do about it; given once per cause and process."""
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
+
+
 def __getattr__(name: str) -> "Any":
     if name not in _LAZY:
         raise AttributeError(f"module 'millhead' has no attribute {name!r}")

@@ -5,6 +5,7 @@ The page is the one that ``millhead report RUN -o FILE`` writes; see docs/report
 
 from __future__ import annotations
 
+import errno
 import html
 import os
 import subprocess
@@ -42,10 +43,14 @@ def make(*runs: str | os.PathLike[str]) -> str:
         runs: run directories, events files, logs of Earthmover's or directories of ``millhead bench``.
 
     Raises:
+        FileNotFoundError: there is no such run.
         RuntimeError: a run cannot be read; the message is the command's.
     """
     if not runs:
         raise TypeError("give at least one run")
+    for run in runs:
+        if not os.path.exists(run):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(run))
     program = find_command()
     if program is None:
         raise RuntimeError("no command millhead beside this Python: reinstall millhead")
@@ -70,6 +75,7 @@ def show(*runs: str | os.PathLike[str], height: int = 900) -> Page | None:
     Where no notebook runs, the page is returned, for ``print(page.text)`` or a file.
 
     Raises:
+        FileNotFoundError: there is no such run.
         RuntimeError: a run cannot be read; the message is the command's.
     """
     page = Page(make(*runs), height)

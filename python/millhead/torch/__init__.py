@@ -7,6 +7,15 @@
 [[0, 1, 2, 3], [4, 5]]
 """
 
+try:
+    import torch as _torch  # noqa: F401 - to say how to get it where it is not there
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise  # something that torch itself needs
+    raise ModuleNotFoundError(
+        'millhead.torch needs PyTorch: pip install "millhead[torch]"', name="torch"
+    ) from None
+
 from torch.utils.data import (
     BatchSampler,
     ChainDataset,
