@@ -85,7 +85,7 @@ static PyObject *result_in(consumer_end_object *self, consumer_end_worker *worke
         PyErr_Format(module->error, "worker %u spoke of batch %llu, which is not under way",
                      worker->number, (unsigned long long)result->position);
     } else if (result->kind == MH_RESULT_PART) {
-        said = mh_consumer_end_pieces(self, worker, result);
+        said = mh_consumer_end_parts(self, worker, result);
     } else if (result->kind == MH_RESULT_WHOLE) {
         batch->whole = true;
         for (uint32_t w = 0; w < self->worker_count; w++)

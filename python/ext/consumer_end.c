@@ -183,7 +183,7 @@ bool mh_consumer_end_is_open(const consumer_end_object *self)
 {
     mh_error err;
     if (!self->workers || self->cleared)
-        (void)mh_fail(&err, MH_ERR_CLOSED, "the channel is closed");
+        (void)mh_fail(&err, MH_ERR_CLOSED, "the loader is closed");
     else if (self->fork_generation != mh_fork_generation())
         (void)mh_fail(&err, MH_ERR_FORKED,
                       "this iterator belongs to the process that made it: call iter() on the "
@@ -354,7 +354,7 @@ static PyObject *payload_in(consumer_end_object *self, consumer_end_worker *work
         return slot_in(self, result, task);
     case MH_RESULT_GENERAL:
     case MH_RESULT_ERROR:
-        return mh_consumer_end_pieces(self, worker, result);
+        return mh_consumer_end_parts(self, worker, result);
     case MH_RESULT_END:
         return Py_NewRef(Py_None);
     default:

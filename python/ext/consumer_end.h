@@ -86,8 +86,8 @@ PyObject *mh_consumer_end_batch(consumer_end_object *self, pending_task *task,
                                 const mh_leaf *leaves, uint32_t leaf_count);
 
 /* The pieces of a pickled result, each in memory of its own. The worker may use theirs again. */
-PyObject *mh_consumer_end_pieces(consumer_end_object *self, consumer_end_worker *worker,
-                                 const mh_result *result);
+PyObject *mh_consumer_end_parts(consumer_end_object *self, consumer_end_worker *worker,
+                                const mh_result *result);
 
 /* The state that came with self->result, as bytes; None where none did. A short one is in the
  * result that the worker shares. */

@@ -1,10 +1,10 @@
-/* received_batch.c - a result's memory as Python objects: the batch in a slot, pickled pieces, a
+/* received_batch.c - a result's memory as Python objects: the batch in a slot, pickled parts, a
  * state SPDX-License-Identifier: Apache-2.0
  *
  * All of it is another process's word, and checked.
  */
 #include "consumer_end.h"
-#include "workers/pieces.h"
+#include "workers/pickle_parts.h"
 
 #include <string.h>
 
@@ -77,22 +77,22 @@ PyObject *mh_consumer_end_batch(consumer_end_object *self, pending_task *task,
     return batch;
 }
 
-static PyObject *piece_in(consumer_end_object *self, const mh_piece *piece)
+static PyObject *part_in(consumer_end_object *self, const mh_pickle_part *part)
 {
-    if (piece->kind == MH_PIECE_BYTES)
-        return PyBytes_FromStringAndSize(piece->data, (Py_ssize_t)piece->bytes);
-    if (piece->kind == MH_PIECE_BUFFER)
-        return PyByteArray_FromStringAndSize(piece->data, (Py_ssize_t)piece->bytes);
+    if (part->kind == MH_PICKLE_BYTES)
+        return PyBytes_FromStringAndSize(part->data, (Py_ssize_t)part->bytes);
+    if (part->kind == MH_PICKLE_BUFFER)
+        return PyByteArray_FromStringAndSize(part->data, (Py_ssize_t)part->bytes);
     void *to;
     mh_leaf leaf = {.type_code = 1,
                     .type_bits = 8,
                     .dims = 1,
-                    .shape = {(int64_t)piece->bytes},
-                    .bytes = piece->bytes};
+                    .shape = {(int64_t)part->bytes},
+                    .bytes = part->bytes};
     PyObject *tensor = mh_tensor_new(mh_module_of(self), &leaf, &to);
-    if (tensor && piece->bytes) {
+    if (tensor && part->bytes) {
         Py_BEGIN_ALLOW_THREADS
-        memcpy(to, piece->data, (size_t)piece->bytes);
+        memcpy(to, part->data, (size_t)part->bytes);
         Py_END_ALLOW_THREADS
     }
     return tensor;
@@ -125,17 +125,17 @@ PyObject *mh_consumer_end_state(consumer_end_object *self, consumer_end_worker *
     return state;
 }
 
-static PyObject *pieces_in(consumer_end_object *self, const uint8_t *base, uint64_t bytes)
+static PyObject *parts_in(consumer_end_object *self, const uint8_t *base, uint64_t bytes)
 {
-    mh_piece_reader reader;
-    mh_piece piece;
+    mh_pickle_reader reader;
+    mh_pickle_part part;
     mh_error err;
-    if (mh_pieces_open(&reader, base, bytes, &err) != MH_OK)
+    if (mh_pickle_parts_open(&reader, base, bytes, &err) != MH_OK)
         return mh_raise(mh_module_of(self), &err);
     PyObject *list = PyList_New((Py_ssize_t)reader.count);
     for (uint64_t i = 0; list && i < reader.count; i++) {
-        PyObject *object = mh_pieces_next(&reader, &piece, &err) == MH_OK
-                               ? piece_in(self, &piece)
+        PyObject *object = mh_pickle_parts_next(&reader, &part, &err) == MH_OK
+                               ? part_in(self, &part)
                                : mh_raise(mh_module_of(self), &err);
         if (!object || PyList_SetItem(list, (Py_ssize_t)i, object) < 0)
             Py_CLEAR(list);
@@ -143,21 +143,21 @@ static PyObject *pieces_in(consumer_end_object *self, const uint8_t *base, uint6
     return list;
 }
 
-PyObject *mh_consumer_end_pieces(consumer_end_object *self, consumer_end_worker *worker,
-                                 const mh_result *result)
+PyObject *mh_consumer_end_parts(consumer_end_object *self, consumer_end_worker *worker,
+                                const mh_result *result)
 {
     const uint8_t *base = spilled(worker, result->spill_offset, result->spill_bytes);
-    PyObject *pieces;
+    PyObject *parts;
     if (base)
-        pieces = pieces_in(self, base, result->spill_bytes);
+        parts = parts_in(self, base, result->spill_bytes);
     else
-        pieces = PyErr_Format(mh_module_of(self)->error,
-                              "a result of %llu bytes beyond its worker's memory",
-                              (unsigned long long)result->spill_bytes);
-    if (pieces) {
+        parts = PyErr_Format(mh_module_of(self)->error,
+                             "a result of %llu bytes beyond its worker's memory",
+                             (unsigned long long)result->spill_bytes);
+    if (parts) {
         self->copied_bytes += result->spill_bytes;
         self->pickled_bytes += result->pickled_bytes;
     }
     mh_control_spill_done(self->control, worker->number);
-    return pieces;
+    return parts;
 }

@@ -8,7 +8,7 @@
 #include "sys/clock.h"
 #include "sys/process.h"
 #include "workers/guard.h"
-#include "workers/pieces.h"
+#include "workers/pickle_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static mh_status worker_end_attach(worker_end_object *self, const int *fds,
 #endif
     MH_TRY(mh_control_attach(&self->control, fds[0], worker, err));
     MH_TRY(mh_memory_attach(&self->pool, fds[1], (size_t)maps[0], err));
-    /* a result has at most two pieces there: its pickled batch, and a long state */
+    /* a result has at most two parts there: its pickled batch, and a long state */
     MH_TRY(mh_spill_open(&self->spill, fds[2], (size_t)maps[1], 2 * depth, err));
     mh_spill_inherit_results(self->spill, self->control, worker);
     MH_TRY(mh_memory_attach(&self->metrics, fds[3], ring_bytes * mh_control_workers(self->control),
@@ -441,33 +441,34 @@ static PyObject *worker_end_send_batch(PyObject *object, PyObject *value)
                     mh_batch_tree_flatten(batch.sink.module, value, leaf_into_slot, &batch.sink));
 }
 
-/* Reads where a piece's memory is: a tensor's, or that of anything with the buffer protocol, which
+/* Reads where a part's memory is: a tensor's, or that of anything with the buffer protocol, which
  * is then kept in *buffer. False with an exception. */
-static bool piece_open(const mh_module *module, PyObject *object, mh_piece *out, Py_buffer *buffer)
+static bool part_open(const mh_module *module, PyObject *object, mh_pickle_part *out,
+                      Py_buffer *buffer)
 {
     mh_dl_tensor view;
     mh_tensor_room room;
     if (module->tensor_type && Py_IS_TYPE(object, module->tensor_type)) {
         if (!mh_tensor_read(module, object, &view, &room) || view.ndim != 1 ||
             view.type_bits != 8) {
-            PyErr_SetString(PyExc_TypeError, "a piece must be a flat uint8 tensor");
+            PyErr_SetString(PyExc_TypeError, "a part must be a flat uint8 tensor");
             return false;
         }
-        *out = (mh_piece){MH_PIECE_TENSOR, (uint64_t)view.shape[0],
-                          (const uint8_t *)view.data + view.byte_offset};
+        *out = (mh_pickle_part){MH_PICKLE_TENSOR, (uint64_t)view.shape[0],
+                                (const uint8_t *)view.data + view.byte_offset};
         return true;
     }
     if (PyObject_GetBuffer(object, buffer, PyBUF_SIMPLE) < 0)
         return false;
-    *out = (mh_piece){MH_PIECE_BUFFER, (uint64_t)buffer->len, buffer->buf};
+    *out = (mh_pickle_part){MH_PICKLE_BUFFER, (uint64_t)buffer->len, buffer->buf};
     return true;
 }
 
-static bool pieces_write(worker_end_object *self, mh_result *result, const mh_piece *pieces,
-                         uint64_t count)
+static bool parts_write(worker_end_object *self, mh_result *result, const mh_pickle_part *parts,
+                        uint64_t count)
 {
     mh_error err;
-    uint64_t bytes = mh_pieces_bytes(pieces, count);
+    uint64_t bytes = mh_pickle_parts_bytes(parts, count);
     if (mh_spill_place(self->spill, bytes, mh_control_spill_read(self->control),
                        &result->spill_offset, &err) != MH_OK) {
         mh_raise(mh_module_of(self), &err);
@@ -475,42 +476,42 @@ static bool pieces_write(worker_end_object *self, mh_result *result, const mh_pi
     }
     result->spill_bytes = bytes;
     result->leaf_count = 0;
-    result->pickled_bytes = pieces[0].bytes;
-    mh_pieces_write(mh_spill_data(self->spill, result->spill_offset), pieces, count);
+    result->pickled_bytes = parts[0].bytes;
+    mh_pickle_parts_write(mh_spill_data(self->spill, result->spill_offset), parts, count);
     return true;
 }
 
-/* Writes the objects of a list as pieces: the first one's are the pickle stream. */
+/* Writes the objects of a list as parts: the first one's are the pickle stream. */
 static bool list_write(worker_end_object *self, mh_result *result, PyObject *list)
 {
     Py_ssize_t count = PyList_Size(list);
-    mh_piece *pieces = PyMem_Calloc((size_t)count, sizeof *pieces);
+    mh_pickle_part *parts = PyMem_Calloc((size_t)count, sizeof *parts);
     Py_buffer *buffers = PyMem_Calloc((size_t)count, sizeof *buffers);
-    bool good = pieces && buffers;
+    bool good = parts && buffers;
     if (!good)
         PyErr_NoMemory();
     for (Py_ssize_t i = 0; good && i < count; i++)
-        good = piece_open(mh_module_of(self), PyList_GetItem(list, i), &pieces[i], &buffers[i]);
-    if (good && pieces[0].kind == MH_PIECE_BUFFER)
-        pieces[0].kind = MH_PIECE_BYTES;
-    good = good && pieces_write(self, result, pieces, (uint64_t)count);
+        good = part_open(mh_module_of(self), PyList_GetItem(list, i), &parts[i], &buffers[i]);
+    if (good && parts[0].kind == MH_PICKLE_BUFFER)
+        parts[0].kind = MH_PICKLE_BYTES;
+    good = good && parts_write(self, result, parts, (uint64_t)count);
     for (Py_ssize_t i = 0; buffers && i < count; i++)
         PyBuffer_Release(&buffers[i]); /* nothing for one that is all zero */
     PyMem_Free(buffers);
-    PyMem_Free(pieces);
+    PyMem_Free(parts);
     return good;
 }
 
-bool mh_worker_end_send(worker_end_object *self, PyObject *pieces, mh_result_kind kind)
+bool mh_worker_end_send(worker_end_object *self, PyObject *parts, mh_result_kind kind)
 {
     uint64_t began_ns = mh_clock_ns();
-    if (PyList_Size(pieces) == 0) {
+    if (PyList_Size(parts) == 0) {
         PyErr_SetString(PyExc_ValueError, "nothing to send");
         return false;
     }
     mh_control_set_state(self->control, MH_WORKER_SENDING);
     mh_result *result = mh_control_result_begin(self->control);
-    if (!list_write(self, result, pieces))
+    if (!list_write(self, result, parts))
         return false;
     mh_worker_end_publish(self, result, kind, began_ns);
     return true;
@@ -519,9 +520,9 @@ bool mh_worker_end_send(worker_end_object *self, PyObject *pieces, mh_result_kin
 static PyObject *worker_end_send(PyObject *object, PyObject *arguments)
 {
     int is_error;
-    PyObject *pieces;
-    if (!PyArg_ParseTuple(arguments, "pO!:send", &is_error, &PyList_Type, &pieces) ||
-        !mh_worker_end_send((worker_end_object *)object, pieces,
+    PyObject *parts;
+    if (!PyArg_ParseTuple(arguments, "pO!:send", &is_error, &PyList_Type, &parts) ||
+        !mh_worker_end_send((worker_end_object *)object, parts,
                             is_error ? MH_RESULT_ERROR : MH_RESULT_GENERAL))
         return NULL;
     Py_RETURN_NONE;

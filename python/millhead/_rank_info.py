@@ -15,7 +15,7 @@ LAUNCHERS = (
 )
 
 
-class Place(NamedTuple):
+class RankInfo(NamedTuple):
     """One process of a run."""
 
     rank: int
@@ -30,18 +30,18 @@ def process_group() -> Any:
     return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
 
 
-def place() -> Place:
+def rank_info() -> RankInfo:
     """As the process group says, else the launcher; rank 0 of 1 without either."""
     host = socket.gethostname()
     for names in LAUNCHERS:
         rank, world, local = (os.environ.get(name, "") for name in names)
         if rank.isdecimal() and world.isdecimal() and int(rank) < int(world):
-            found = Place(int(rank), int(world), int(local) if local.isdecimal() else 0, host)
+            found = RankInfo(int(rank), int(world), int(local) if local.isdecimal() else 0, host)
             break
     else:
-        found = Place(0, 1, 0, host)
+        found = RankInfo(0, 1, 0, host)
     dist = process_group()
     if dist is None:
         return found
     local_rank = found.local_rank if found.world > 1 else dist.get_rank()
-    return Place(dist.get_rank(), dist.get_world_size(), local_rank, host)
+    return RankInfo(dist.get_rank(), dist.get_world_size(), local_rank, host)

@@ -17,7 +17,7 @@ from millhead._data_options import DataOptions, Range
 from millhead._loader_counts import LoaderCounts
 from millhead._memory_sizes import parse_memory
 from millhead._native_arrays import Data, Opened
-from millhead._rank_info import place
+from millhead._rank_info import rank_info
 
 __all__ = ["Loader"]
 
@@ -160,7 +160,7 @@ class Loader:
             cache,
         )
         self._opened = Opened(data, self.fields, output, options)
-        self.world, self.rank = _place(rank, world)
+        self.world, self.rank = _world_and_rank(rank, world)
         self._native = self._open()
         self._length = self._native.batches()
         #: Where the next iter() begins: epoch and samples of all ranks that are done.
@@ -362,7 +362,7 @@ def _optional(name: str, value: Any, least: int) -> int | None:
     return None if value is None else _whole(name, value, least)
 
 
-def _place(rank: int | None, world: int | None) -> tuple[int, int]:
+def _world_and_rank(rank: int | None, world: int | None) -> tuple[int, int]:
     """``(world, rank)``, looked up where they were not given, as the drop-in does.
 
     Raises:
@@ -371,7 +371,7 @@ def _place(rank: int | None, world: int | None) -> tuple[int, int]:
     if rank is not None and world is not None:
         return _whole("world", world, 1), _whole("rank", rank, 0)
     if rank is None and world is None and sys.modules.get("torch") is None:
-        found = place()
+        found = rank_info()
         return found.world, found.rank
     from millhead.torch.ranks.world import replica_or_alone
 

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from millhead import Advice
-from millhead._rank_info import Place
+from millhead._rank_info import RankInfo
 from millhead.watching.event_files import rank_file
 
 #: Who writes: every rank, the first one of each machine, or rank 0 alone.
-LOG_RANKS: dict[str, Callable[[Place], bool]] = {
-    "every": lambda place: True,
-    "local_rank0": lambda place: place.local_rank == 0,
-    "rank0": lambda place: place.rank == 0,
+LOG_RANKS: dict[str, Callable[[RankInfo], bool]] = {
+    "every": lambda info: True,
+    "local_rank0": lambda info: info.local_rank == 0,
+    "rank0": lambda info: info.rank == 0,
 }
 
 
@@ -36,11 +36,11 @@ class RunObject(Protocol):
 Sink = str | os.PathLike[str] | RunObject
 
 
-def write(sinks: Iterable[Sink], line: dict[str, Any], place: Place) -> None:
+def write(sinks: Iterable[Sink], line: dict[str, Any], info: RankInfo) -> None:
     """Give a line to every sink; a file of a rank other than 0 has the rank in its name."""
     for sink in sinks:
         if isinstance(sink, str | os.PathLike):
-            path = Path(sink).with_name(rank_file(Path(sink).name, place.rank))
+            path = Path(sink).with_name(rank_file(Path(sink).name, info.rank))
             (_add_to_csv if path.suffix == ".csv" else _add_to_json_lines)(path, line)
         else:
             sink.log(line, step=line["global_step"])
@@ -56,7 +56,7 @@ def check(sinks: Iterable[Sink]) -> None:
             raise TypeError(f"a sink is a path or has a method log(), got {type(sink).__name__}")
 
 
-def print_line(line: dict[str, Any], place: Place) -> None:
+def print_line(line: dict[str, Any], info: RankInfo) -> None:
     """The line for people, in the form that logging gives train_llm.py's."""
     now = time.time()
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now)) + f",{int(now % 1 * 1000):03}"
@@ -64,7 +64,7 @@ def print_line(line: dict[str, Any], place: Place) -> None:
         key: float(f"{value:.6g}") if isinstance(value, float) else value
         for key, value in line.items()
     }
-    print(f"[rank={place.rank}] [{stamp}] INFO:{short}", file=sys.stderr)
+    print(f"[rank={info.rank}] [{stamp}] INFO:{short}", file=sys.stderr)
 
 
 def _append(path: Path, text: str) -> None:

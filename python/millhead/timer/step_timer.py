@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import millhead
-from millhead._rank_info import Place, place, process_group
+from millhead._rank_info import RankInfo, process_group, rank_info
 from millhead.timer import hang, line_sinks, stragglers
 from millhead.timer.phases import Phase, PhaseClock, Step, under_way
 from millhead.timer.step_window import PHASES, StepWindow, device_memory
@@ -117,9 +117,9 @@ class StepTimer:
         return self._clock.phase(name)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> RankInfo:
         """This process's rank, the number of ranks, its number on the machine, and the host."""
-        return place()
+        return rank_info()
 
     @property
     def barriers(self) -> bool:

@@ -23,9 +23,9 @@ from millhead.torch.loader import (
     DataLoader,
     Keeper,
     forget_parents_iterator,
-    is_torchs,
     iterator_for,
     report,
+    served_by_torch,
 )
 from millhead.torch.loader_stats import advise
 
@@ -82,7 +82,7 @@ def _keeper_of(loader: AnyLoader) -> Keeper:
 
 def _get_iterator(self: AnyLoader) -> _BaseDataLoaderIter:
     if not _installed or type(self)._get_iterator is not _get_iterator:
-        return _torchs(self, "_get_iterator")  # or an override of it asks for its super's
+        return _call_original(self, "_get_iterator")  # or an override of it asks for its super's
     return iterator_for(self, _keeper_of(self))
 
 
@@ -96,7 +96,7 @@ def _iter(self: AnyLoader) -> _BaseDataLoaderIter:
                 f"loaders of {name} keep their own iterators (it overrides _get_iterator): "
                 "remove the override to have millhead's",
             )
-    return _torchs(self, "__iter__")
+    return _call_original(self, "__iter__")
 
 
 def _get_stateful_iterator(self: Any) -> _BaseDataLoaderIter:
@@ -105,8 +105,8 @@ def _get_stateful_iterator(self: Any) -> _BaseDataLoaderIter:
     foreign = state is not None and "millhead" not in state  # torchdata's iterators wrote it
     overridden = type(self)._get_iterator is not _get_stateful_iterator
     # Where torch's iterators would serve, torchdata's do: its loader needs more than torch's have.
-    if not _installed or foreign or overridden or is_torchs(self):
-        return _torchs(self, "_get_iterator")
+    if not _installed or foreign or overridden or served_by_torch(self):
+        return _call_original(self, "_get_iterator")
     keeper = _keeper_of(self)
     keeper.snapshot_every_n_steps = self.snapshot_every_n_steps
     if state is not None:
@@ -133,7 +133,7 @@ _originals: dict[tuple[type, str], Method] = {}
 _installed = False
 
 
-def _torchs(loader: AnyLoader, name: str) -> _BaseDataLoaderIter:
+def _call_original(loader: AnyLoader, name: str) -> _BaseDataLoaderIter:
     """What the method that ours stands for gives."""
     kind = next(kind for kind in type(loader).__mro__ if (kind, name) in _originals)
     return _originals[kind, name](loader)

@@ -132,7 +132,7 @@ class Keeper:
         self._position = LoaderPosition()
 
 
-def is_torchs(loader: torch.utils.data.DataLoader[Any]) -> bool:
+def served_by_torch(loader: torch.utils.data.DataLoader[Any]) -> bool:
     """Whether torch's own iterators serve a loader."""
     return core_available.why_not is not None or isinstance(
         loader.dataset, (IterDataPipe, MapDataPipe)
@@ -144,7 +144,7 @@ def check_sample_dispatch(loader: torch.utils.data.DataLoader[Any]) -> None:
     why = None
     if loader._dataset_kind == _DatasetKind.Iterable:
         why = "needs a map-style dataset"
-    elif is_torchs(loader):
+    elif served_by_torch(loader):
         why = "does not reach torch's own iterators"
     elif not loader._auto_collation:
         why = "needs batches, and batch_size=None makes none"
@@ -162,7 +162,7 @@ def iterator_for(loader: torch.utils.data.DataLoader[Any], keeper: Keeper) -> _B
     workers = loader.num_workers > 0
     if workers:
         loader.check_worker_number_rationality()
-    if is_torchs(loader):
+    if served_by_torch(loader):
         torchs = torch_fallback.TorchMultiIter if workers else torch_fallback.TorchSingleIter
         return torchs(loader, keeper)
     by_sample = keeper.dispatch == "sample"
@@ -350,7 +350,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], Keeper):
                 f"on_error={self.on_error!r} needs a map-style dataset: an iterable dataset has to "
                 "catch the exceptions of its samples itself"
             )
-        if is_torchs(self):
+        if served_by_torch(self):
             raise ValueError(f"on_error={self.on_error!r} does not reach torch's own iterators")
         if self.on_error == "replace" and not choices_of(self):
             raise ValueError(
@@ -371,7 +371,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co], Keeper):
         Batches that were prefetched but not handed over count as not yet loaded. Can be written as
         JSON where the dataset's and sampler's own hooks give what can.
         """
-        if is_torchs(self):
+        if served_by_torch(self):
             raise RuntimeError(
                 "millhead: torch's own iterator serves this loader (DataPipes, or no C core): it "
                 "has no position to save"

@@ -13,7 +13,7 @@ import warnings
 from typing import Any
 
 from millhead import Advice
-from millhead._rank_info import place
+from millhead._rank_info import rank_info
 
 SCHEMA, VERSION = "millhead-events", 1
 
@@ -65,7 +65,7 @@ def header() -> str:
     """The first line of a file."""
     from millhead import _environment  # not in every import of millhead.torch
 
-    here = place()
+    here = rank_info()
     return line(
         "header",
         schema=SCHEMA,
@@ -101,7 +101,7 @@ class EventLog:
             limit = limit or MEMORY_LIMIT
             os.write(self._memory, header().encode())
         elif os.path.isdir(where):
-            where = os.path.join(where, rank_file("events.jsonl", place().rank))
+            where = os.path.join(where, rank_file("events.jsonl", rank_info().rank))
         self.path = os.path.abspath(where)
         #: Lines that could not be written.
         self.lost = 0

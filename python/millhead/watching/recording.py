@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millhead._rank_info import place
+from millhead._rank_info import rank_info
 from millhead.watching.event_files import LINE_BYTES, VERSION, EventLog, make_file, rank_file
 from millhead.watching.usage_sampler import SelfSampler
 
@@ -37,7 +37,7 @@ class Recording:
     ) -> None:
         self.directory = None if directory is None else Path(directory).absolute()
         self.configuration = configuration or {}
-        self.rank = place().rank
+        self.rank = rank_info().rank
         self.log = EventLog(None if self.directory is None else self._events_file(fresh))
         #: Lines of the summary, one for each epoch that has ended; and the epochs that have not.
         self.rows: list[dict[str, Any]] = []

@@ -742,10 +742,10 @@ def test_the_cause_of_a_crash_is_in_the_words_of_torch() -> None:
 
 
 def test_an_error_of_the_engine_has_a_code() -> None:
-    channel = _core.ConsumerEnd(_core.Pool(1 << 20), 1, 2, 2, pickle.dumps, _core.Meter())
-    channel.close()
-    with pytest.raises(millhead.Error, match="the channel is closed") as caught:
-        channel.put(0, 0, [0], 1)
+    consumer = _core.ConsumerEnd(_core.Pool(1 << 20), 1, 2, 2, pickle.dumps, _core.Meter())
+    consumer.close()
+    with pytest.raises(millhead.Error, match="the loader is closed") as caught:
+        consumer.put(0, 0, [0], 1)
     assert caught.value.code == "closed"
     copy = pickle.loads(pickle.dumps(caught.value))
     assert (type(copy), str(copy), copy.code) == (millhead.Error, str(caught.value), "closed")

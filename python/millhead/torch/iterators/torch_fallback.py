@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 class _TorchCounted(_BaseDataLoaderIter):
     """Torch's own iterator, counted."""
 
-    _torchs_name: str
+    _class_name: str
 
     def __init__(self, loader: DataLoader[Any], keeper: Keeper) -> None:
         self._millhead_loader = weakref.ref(loader)
         self._stats = keeper._stats
         super().__init__(loader)
-        self._profile_name = f"enumerate(DataLoader)#{self._torchs_name}.__next__"
+        self._profile_name = f"enumerate(DataLoader)#{self._class_name}.__next__"
 
     def __next__(self) -> Any:
         data = super().__next__()
@@ -37,10 +37,10 @@ class _TorchCounted(_BaseDataLoaderIter):
 class TorchSingleIter(_TorchCounted, _SingleProcessDataLoaderIter):
     """Torch's iterator without workers."""
 
-    _torchs_name = _SingleProcessDataLoaderIter.__name__
+    _class_name = _SingleProcessDataLoaderIter.__name__
 
 
 class TorchMultiIter(_TorchCounted, _MultiProcessingDataLoaderIter):
     """Torch's iterator with workers."""
 
-    _torchs_name = _MultiProcessingDataLoaderIter.__name__
+    _class_name = _MultiProcessingDataLoaderIter.__name__

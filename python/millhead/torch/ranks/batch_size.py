@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from millhead._rank_info import place
+from millhead._rank_info import rank_info
 
 
 class StepSize(NamedTuple):
@@ -45,7 +45,7 @@ def step_size(loader: Any, accumulate: int) -> StepSize | None:
         return None
     # The sampler's number first: ranks that share a replica share its samples.
     dealt = sampler_rank(loader)
-    return StepSize(batch, place().world if dealt is None else dealt[1], accumulate)
+    return StepSize(batch, rank_info().world if dealt is None else dealt[1], accumulate)
 
 
 def effective_batch_size(loader: Any) -> int | None:

@@ -32,7 +32,7 @@ from millhead.torch.iterators.fetch import Fetcher, Stream, length
 from millhead.torch.resume.restore import Restore, state_of
 from millhead.torch.resume.rng_state import RngState
 from millhead.torch.workers import native_pools, pickled_batch, thread_caps
-from millhead.torch.workers.memory_limit import Ceiling
+from millhead.torch.workers.memory_limit import MemoryLimit
 from millhead.torch.workers.processes import Descriptor
 from millhead.watching.fetch_times import Counts, FetchPlan
 
@@ -318,9 +318,9 @@ class BatchWorker:
         more = ", ..." if len(numbers) > 8 else ""
         return f"{fetcher.step} the samples with indices [{some}{more}]"
 
-    def ceiling(self, failed_start: ExceptionWrapper | None) -> Ceiling | None:
+    def memory_limit(self, failed_start: ExceptionWrapper | None) -> MemoryLimit | None:
         """What looks at the memory of this process, where there is a limit."""
-        return None if self.plan.memory is None or failed_start is not None else Ceiling(self)
+        return None if self.plan.memory is None or failed_start is not None else MemoryLimit(self)
 
     def observed(self, work: Callable[..., None]) -> Callable[..., None]:
         """The work on one batch, timed where somebody watches."""
@@ -330,12 +330,12 @@ class BatchWorker:
     def run(self) -> None:
         """Make batches until there are no more to make."""
         failed_start = self.start()
-        ceiling, work = self.ceiling(failed_start), self.observed(self.work)
+        memory_limit, work = self.memory_limit(failed_start), self.observed(self.work)
         while (task := self.worker_end.next()) is not None:
             index, new_epoch, self.wants_state = task
             try:
-                if ceiling is not None:
-                    ceiling.begin()
+                if memory_limit is not None:
+                    memory_limit.begin()
                 if new_epoch:  # torch makes a new fetcher then, whatever came before
                     self.open_dataset()
                 if failed_start is None:
@@ -351,7 +351,7 @@ class BatchWorker:
             except Exception:  # noqa: BLE001 - the user's, and the consumer's to see
                 self.report()
             del task, index
-            if ceiling is not None and ceiling.leaves():
+            if memory_limit is not None and memory_limit.leaves():
                 break
 
     def end_stream(self) -> None:

@@ -60,7 +60,7 @@ def wipe_note(file: int) -> None:
     os.pwrite(file, bytes(_LENGTH.size), 0)
 
 
-class Ceiling:
+class MemoryLimit:
     """The limit on the memory of this process, from when it has started."""
 
     def __init__(self, worker: BatchWorker) -> None:

@@ -64,7 +64,7 @@ class SampleWorker(BatchWorker):
         failed_start = self.start()
         if failed_start is not None:  # others may have taken all there is: the consumer must know
             self.worker_end.part(pickled_batch.dumps(self.fatal(failed_start, first=-1)))
-        ceiling, work_run = self.ceiling(failed_start), self.observed(self.work_run)
+        memory_limit, work_run = self.memory_limit(failed_start), self.observed(self.work_run)
         fetcher = self.fetcher
         while (run := self.worker_end.claim()) is not None:
             self.numbers, self.first, self.total, fetcher.position, fetcher.key = run
@@ -75,7 +75,7 @@ class SampleWorker(BatchWorker):
                     self.send_error(failed_start)
             except Exception:  # noqa: BLE001 - the user's, and the consumer's to see
                 self.report()
-            if ceiling is not None and ceiling.leaves():
+            if memory_limit is not None and memory_limit.leaves():
                 break
 
     def work_run(self) -> None:

@@ -1,4 +1,4 @@
-/* test_chain.c - children that fork one another and are all the caller's own
+/* test_fork_chain.c - children that fork one another and are all the caller's own
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "sys/fork_chain.h"

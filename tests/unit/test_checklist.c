@@ -1,5 +1,5 @@
-/* test_checks.c - the checklist on surroundings made up for it, and surroundings of fixture trees
- * SPDX-License-Identifier: Apache-2.0
+/* test_checklist.c - the checklist on surroundings made up for it, and surroundings of fixture
+ * trees SPDX-License-Identifier: Apache-2.0
  */
 #include "diagnose/checklist.h"
 #include "sys/parse.h"

@@ -1,24 +1,24 @@
-/* test_pieces.c - pieces come back as they were written; damaged ones are refused
+/* test_pickle_parts.c - parts come back as they were written; damaged ones are refused
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "unit.h"
-#include "workers/pieces.h"
+#include "workers/pickle_parts.h"
 
 static _Alignas(64) uint8_t memory[4096];
 
-static const mh_piece written[] = {
-    {MH_PIECE_BYTES, 5, "hello"},
-    {MH_PIECE_BUFFER, 0, NULL},
-    {MH_PIECE_TENSOR, 64, "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"},
-    {MH_PIECE_BUFFER, 1, "x"},
+static const mh_pickle_part written[] = {
+    {MH_PICKLE_BYTES, 5, "hello"},
+    {MH_PICKLE_BUFFER, 0, NULL},
+    {MH_PICKLE_TENSOR, 64, "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"},
+    {MH_PICKLE_BUFFER, 1, "x"},
 };
 #define COUNT (sizeof written / sizeof *written)
 
 static uint64_t write_all(void)
 {
-    uint64_t bytes = mh_pieces_bytes(written, COUNT);
+    uint64_t bytes = mh_pickle_parts_bytes(written, COUNT);
     memset(memory, 0xee, sizeof memory);
-    mh_pieces_write(memory, written, COUNT);
+    mh_pickle_parts_write(memory, written, COUNT);
     assert_int_equal(bytes % 64, 0);
     assert_int_equal(memory[bytes], 0xee);
     return bytes;
@@ -26,42 +26,43 @@ static uint64_t write_all(void)
 
 static mh_status read_all(uint64_t bytes)
 {
-    mh_piece_reader reader;
-    mh_piece piece;
-    if (mh_pieces_open(&reader, memory, bytes, NULL) != MH_OK)
+    mh_pickle_reader reader;
+    mh_pickle_part part;
+    if (mh_pickle_parts_open(&reader, memory, bytes, NULL) != MH_OK)
         return MH_ERR_INTERNAL;
     for (uint64_t i = 0; i < reader.count; i++) {
-        if (mh_pieces_next(&reader, &piece, NULL) != MH_OK)
+        if (mh_pickle_parts_next(&reader, &part, NULL) != MH_OK)
             return MH_ERR_INTERNAL;
-        const uint8_t *data = piece.data;
-        assert_true(data >= memory && data + piece.bytes <= memory + bytes);
+        const uint8_t *data = part.data;
+        assert_true(data >= memory && data + part.bytes <= memory + bytes);
     }
     return MH_OK;
 }
 
-static void pieces_come_back_as_they_were_written(void **state)
+static void parts_come_back_as_they_were_written(void **state)
 {
     (void)state;
-    mh_piece_reader reader;
-    mh_piece piece;
-    assert_int_equal(mh_pieces_open(&reader, memory, write_all(), NULL), MH_OK);
+    mh_pickle_reader reader;
+    mh_pickle_part part;
+    assert_int_equal(mh_pickle_parts_open(&reader, memory, write_all(), NULL), MH_OK);
     assert_int_equal(reader.count, COUNT);
     for (size_t i = 0; i < COUNT; i++) {
-        assert_int_equal(mh_pieces_next(&reader, &piece, NULL), MH_OK);
-        assert_int_equal(piece.kind, written[i].kind);
-        assert_int_equal(piece.bytes, written[i].bytes);
-        assert_int_equal(((uintptr_t)piece.data) % 64, 0);
-        if (piece.bytes)
-            assert_memory_equal(piece.data, written[i].data, piece.bytes);
+        assert_int_equal(mh_pickle_parts_next(&reader, &part, NULL), MH_OK);
+        assert_int_equal(part.kind, written[i].kind);
+        assert_int_equal(part.bytes, written[i].bytes);
+        assert_int_equal(((uintptr_t)part.data) % 64, 0);
+        if (part.bytes)
+            assert_memory_equal(part.data, written[i].data, part.bytes);
     }
 }
 
-static void none_are_pieces_too(void **state)
+static void none_are_parts_too(void **state)
 {
     (void)state;
-    mh_piece_reader reader;
-    mh_pieces_write(memory, NULL, 0);
-    assert_int_equal(mh_pieces_open(&reader, memory, mh_pieces_bytes(NULL, 0), NULL), MH_OK);
+    mh_pickle_reader reader;
+    mh_pickle_parts_write(memory, NULL, 0);
+    assert_int_equal(mh_pickle_parts_open(&reader, memory, mh_pickle_parts_bytes(NULL, 0), NULL),
+                     MH_OK);
     assert_int_equal(reader.count, 0);
 }
 
@@ -70,7 +71,7 @@ static void what_is_cut_short_is_refused(void **state)
     (void)state;
     uint64_t whole = write_all();
     assert_int_equal(read_all(whole), MH_OK);
-    assert_int_equal(read_all(whole - 63), MH_OK); /* the last piece has one byte */
+    assert_int_equal(read_all(whole - 63), MH_OK); /* the last part has one byte */
     for (uint64_t bytes = 0; bytes < whole - 63; bytes++)
         assert_int_equal(read_all(bytes), MH_ERR_INTERNAL);
 }
@@ -95,8 +96,8 @@ static void numbers_of_any_size_are_harmless(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_come_back_as_they_were_written),
-        cmocka_unit_test(none_are_pieces_too),
+        cmocka_unit_test(parts_come_back_as_they_were_written),
+        cmocka_unit_test(none_are_parts_too),
         cmocka_unit_test(what_is_cut_short_is_refused),
         cmocka_unit_test(numbers_of_any_size_are_harmless),
     };

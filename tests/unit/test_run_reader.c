@@ -1,4 +1,4 @@
-/* test_run.c - runs and logs read into facts
+/* test_run_reader.c - runs and logs read into facts
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "unit.h"

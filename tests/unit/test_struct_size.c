@@ -1,4 +1,4 @@
-/* test_sized.c - programs and a library that know different versions of a struct
+/* test_struct_size.c - programs and a library that know different versions of a struct
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "base/struct_size.h"

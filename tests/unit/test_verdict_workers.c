@@ -1,4 +1,4 @@
-/* test_held_up.c - verdicts on runs whose workers hold each other up, or differ
+/* test_verdict_workers.c - verdicts on runs whose workers hold each other up, or differ
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "plants.h"
