@@ -1,9 +1,9 @@
 #!/bin/sh
-# test_install.sh - the example compiles and runs with nothing but what `meson install` puts somewhere;
-# $1: the example's source, $2: the build directory, the rest: the command meson
+# test_install.sh - the examples compile and run with nothing but what `meson install` puts somewhere;
+# $1: the examples' directory, $2: the build directory, the rest: the command meson
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/common.sh"
-example=$1
+examples=$1
 build=$2
 shift 2
 command -v pkg-config >/dev/null || { echo "needs pkg-config" && exit 77; }
@@ -33,8 +33,14 @@ for header in $headers; do
     fi
 done
 
-cc -std=c11 -Wall -Wextra -Wpedantic -Werror "$example" -o "$scratch/example" $flags $libraries ||
-    fail "the example does not compile"
+for source in "$examples"/*.c; do
+    name=${source##*/}
+    cc -std=c11 -Wall -Wextra -Wpedantic -Werror "$source" -o "$scratch/${name%.c}" $flags $libraries ||
+        fail "$name does not compile"
+done
+export LD_LIBRARY_PATH="$directory"
+
+# A log in which training waits
 log=$scratch/demo.log
 {
     echo '{"event": "run start", "time": 100.0, "locals": {"num_workers": 0, "batch_size": 1}}'
@@ -47,14 +53,34 @@ log=$scratch/demo.log
     echo '{"event": "epoch end", "epoch": 0, "time": 193.0}'
     echo '{"event": "run end", "time": 193.0}'
 } >"$log"
-export LD_LIBRARY_PATH="$directory"
-out=$("$scratch/example" "$log" 1 2>&1) || fail "the example: $out"
+out=$("$scratch/plan_and_judge" "$log" 1 2>&1) || fail "plan_and_judge: $out"
 contains "$out" "workers: "
 contains "$out" "cause: "
 contains "$out" "fix: "
 contains "$out" "gain: "
 lacks "$out" "cause: unclear"
-out=$("$scratch/example" "$scratch/gone" 2>&1) && fail "a run that is not there was judged"
+out=$("$scratch/plan_and_judge" "$scratch/gone" 2>&1) && fail "a run that is not there was judged"
 contains "$out" "plan_and_judge: "
 contains "$out" "$scratch/gone"
+
+# Ten samples of two bytes, 0 to 19: a header of 128 bytes as NumPy writes it, then the values
+array=$scratch/x.npy
+{
+    printf '\223NUMPY\001\000\166\000'
+    printf "%-117s\n" "{'descr': '|u1', 'fortran_order': False, 'shape': (10, 2), }"
+    for value in $(seq 0 19); do printf "\\$(printf %03o "$value")"; done
+} >"$array"
+first=
+for batch in 3 4; do # the order depends on the seed alone
+    out=$("$scratch/read_batches" $batch 7 "$array" 2>&1) || fail "read_batches: $out"
+    contains "$out" "10 samples of npy"
+    contains "$out" "field x: 2 bytes a sample"
+    contains "$out" "$(((9 + batch) / batch)) batches, 10 samples, sum of bytes 190"
+    sample=$(echo "$out" | grep 'first sample')
+    [ "${first:=$sample}" = "$sample" ] || fail "batches of $batch begin with $sample, not $first"
+done
+lacks "$first" "sample: 0"
+out=$("$scratch/read_batches" 4 7 "$scratch/gone.npy" 2>&1) && fail "a file that is not there was read"
+contains "$out" "read_batches: "
+contains "$out" "gone.npy"
 finish
