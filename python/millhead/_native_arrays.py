@@ -49,7 +49,9 @@ class Opened:
         if wanted == []:
             raise ValueError("fields should name a field of the data, not only _index")
         self.core = _core.Dataset(paths, wanted, **options.texts())
-        self.convert = _converter(output)
+        #: Whether batches hold torch's tensors.
+        self.torch = _has_torch(output)
+        self.convert = _converter(self.torch)
         places = {name: at for at, (name, *_) in enumerate(self.core.fields)}
         #: Names in the order of a batch, and where the core has them; the numbers come last.
         self.places = [
@@ -86,19 +88,33 @@ def _dtype(code: int, bits: int) -> str:
     return "bool" if code == 6 else f"{_KINDS[code]}{bits}"
 
 
-def _converter(output: str | None) -> Callable[[_core.NativeArray], Any]:
-    """What makes an array of the kind asked for, over the same memory."""
+def _has_torch(output: str | None) -> bool:
+    """Whether arrays are to be torch's.
+
+    Raises:
+        ValueError: an output nobody knows.
+        ImportError: torch was asked for and cannot be imported.
+    """
     if output not in (None, "torch", "numpy"):
         later = ": it is not there yet" if output == "jax" else ""
         raise ValueError(f"output should be 'torch', 'numpy' or None, but got {output!r}{later}")
-    if output != "numpy":
-        try:
-            import torch
-        except ImportError:
-            if output == "torch":
-                raise
-        else:
-            return torch.utils.dlpack.from_dlpack
+    if output == "numpy":
+        return False
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        if output == "torch":
+            raise
+        return False
+    return True
+
+
+def _converter(to_torch: bool) -> Callable[[_core.NativeArray], Any]:
+    """What makes an array of the kind asked for, over the same memory."""
+    if to_torch:
+        from torch.utils.dlpack import from_dlpack
+
+        return from_dlpack
     import numpy
 
     return numpy.asarray

@@ -25,7 +25,7 @@ __all__ = ["Loader"]
 _ORDERS: dict[bool | str, str] = {False: "sequential", True: "keyed", "torch": "torch"}
 
 #: Arguments that the loader will have.
-_LATER = frozenset(["subset", "weights", "pin_memory", "cache_check"])
+_LATER = frozenset(["subset", "weights", "cache_check"])
 
 _MOST = {"threads": 2**31 - 1, "in_flight": 2**32 - 1, "prefetch": 2**32 - 1}
 
@@ -61,6 +61,8 @@ class Loader:
         index: the file that keeps what opening found out about a folder; None: in the user's cache.
         storage_options: of URLs: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``,
             ``anon``, ``profile``.
+        pin_memory: batches lie in pinned memory, which a GPU copies from while the program goes on: in
+            blocks of torch's own allocator, filled in ``next()``. Without a GPU nothing is pinned.
         simulate: a slow link before the files, ``"latency=30ms,bandwidth=100MB/s,errors=0.1%"``.
         on_error: what becomes of a sample that is corrupt: ``"raise"``, ``"skip"`` (its batch is
             shorter) or ``"replace"`` (by another, the same for every number of threads and ranks).
@@ -108,6 +110,7 @@ class Loader:
         in_flight: int | None = None,
         prefetch: int = 2,
         memory: int | str | None = None,
+        pin_memory: bool = False,
         cache: str | os.PathLike[str] | None = None,
         index: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -160,6 +163,8 @@ class Loader:
             cache,
         )
         self._opened = Opened(data, self.fields, output, options)
+        self.pin_memory = bool(pin_memory)
+        self._pins = self.pin_memory and _can_pin(self._opened)
         self.world, self.rank = _world_and_rank(rank, world)
         self._native = self._open()
         self._length = self._native.batches()
@@ -229,6 +234,8 @@ class Loader:
         counts.delivered()
         batch = self._opened.batch(arrays)
         del arrays
+        if self._pins:  # a copy: torch gives its memory to others only after copies from it ended
+            batch = {name: value.pin_memory() for name, value in batch.items()}
         return batch if self.map is None else counts.mapped(self.map, batch)
 
     def set_epoch(self, epoch: int) -> None:
@@ -323,6 +330,19 @@ def _on_error(on_error: str) -> str:
     if on_error not in ("raise", "skip", "replace"):
         raise ValueError(f"on_error should be 'raise', 'skip' or 'replace', but got {on_error!r}")
     return on_error
+
+
+def _can_pin(opened: Opened) -> bool:
+    """Whether there is a device to pin memory for, as torch's loader asks.
+
+    Raises:
+        ValueError: batches are not torch's.
+    """
+    if not opened.torch:
+        raise ValueError("pin_memory=True needs torch's tensors: leave output='numpy' out")
+    import torch
+
+    return torch.accelerator.is_available()
 
 
 def _refuse(later: dict[str, Any]) -> None:
