@@ -36,7 +36,7 @@ static mh_touched of_cell(const mh_window_dim *dim, uint64_t chunk, uint64_t beg
     walk windows = {.dim = dim, .chunk = chunk, .origin = begin, .end = end};
     walk targets = windows;
     mh_touched sum = {0};
-    uint64_t a, b;
+    uint64_t a = 0, b = 0;
     if (chunk == 0)
         return (mh_touched){1, 1, 1};
     targets.offset = dim->target;
