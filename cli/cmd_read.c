@@ -47,7 +47,8 @@ static void print_help(void)
         "options:\n"
         "  --batch-size N     samples of a batch (default 1)\n"
         "%s"
-        "  --shuffle          in random order; --shuffle=torch: that of its DistributedSampler\n"
+        "  --shuffle          in random order; --shuffle=blocks: chunk by chunk, mixed;\n"
+        "                     --shuffle=torch: that of its DistributedSampler\n"
         "  --seed N           of the order (default 0)\n"
         "  --epoch N          which epoch (default 0)\n"
         "  --rank N           of --world: read this rank's share (default 0)\n"
@@ -87,11 +88,22 @@ static bool take_on_error(read_request *request)
     return !request->on_error;
 }
 
+static bool take_shuffle(read_request *request)
+{
+    const char *shuffle = request->shuffle;
+    if (shuffle)
+        request->options.shuffle = strcmp(shuffle, "torch") == 0    ? MH_SHUFFLE_TORCH
+                                   : strcmp(shuffle, "blocks") == 0 ? MH_SHUFFLE_BLOCKS
+                                                                    : MH_SHUFFLE_ALL;
+    return !shuffle || !*shuffle || request->options.shuffle != MH_SHUFFLE_ALL;
+}
+
 static int check(read_request *request)
 {
     mh_loader_options *options = &request->options;
-    if (request->shuffle && *request->shuffle && strcmp(request->shuffle, "torch") != 0)
-        return mh_cli_fail(MH_CLI_USAGE, WHERE, "give --shuffle or --shuffle=torch",
+    if (!take_shuffle(request))
+        return mh_cli_fail(MH_CLI_USAGE, WHERE,
+                           "give --shuffle, --shuffle=blocks or --shuffle=torch",
                            "--shuffle is '%s'", request->shuffle);
     if (!take_on_error(request))
         return mh_cli_fail(MH_CLI_USAGE, WHERE, "give raise, skip or replace", "--on-error is '%s'",
@@ -99,8 +111,6 @@ static int check(read_request *request)
     if (request->hash && !mh_hash_built())
         return mh_cli_fail(MH_CLI_USAGE, WHERE, "install libxxhash-dev and build it again",
                            "this build has no --hash: it was made without xxhash");
-    if (request->shuffle)
-        options->shuffle = *request->shuffle ? MH_SHUFFLE_TORCH : MH_SHUFFLE_ALL;
     options->drop_last = request->drop_last;
     options->uneven = request->uneven;
     options->threads = request->threads;

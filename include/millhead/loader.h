@@ -14,12 +14,14 @@
  *     mh_loader_close(loader);
  *
  * The order of samples depends on seed and epoch alone. Rank r of R takes every R-th sample of each
- * global batch. Threads, prefetch and memory change how fast batches come, never what is in them.
+ * global batch (but for MH_SHUFFLE_BLOCKS). Threads, prefetch and memory change how fast batches
+ * come, never what is in them.
  */
 #ifndef MILLHEAD_LOADER_H
 #define MILLHEAD_LOADER_H
 
 #include <millhead/dataset.h>
+#include <millhead/leg.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,6 +31,10 @@ typedef enum mh_shuffle {
     MH_SHUFFLE_NONE,  /* sample k at position k */
     MH_SHUFFLE_ALL,   /* a full shuffle, computed: no memory, any position at once */
     MH_SHUFFLE_TORCH, /* the order of torch's DistributedSampler for (seed, epoch) */
+    /* Samples that lie close together come close in time, mixed with those of a few other places:
+     * each chunk is read and decoded once, or little more often. Each rank has blocks of its own,
+     * so the order of a rank depends on the number of ranks; a sample's position does not. */
+    MH_SHUFFLE_BLOCKS,
     MH_SHUFFLE_KINDS
 } mh_shuffle;
 
@@ -96,6 +102,13 @@ MH_API MH_MUST_CHECK mh_status mh_loader_next_within(mh_loader *loader, uint64_t
 /* The next call of next() begins `epoch` at `start` samples of all ranks, whatever is under way. */
 MH_API MH_MUST_CHECK mh_status mh_loader_seek(mh_loader *loader, uint64_t epoch, uint64_t start,
                                               mh_error *err);
+
+/* The same for MH_SHUFFLE_BLOCKS, where other numbers of ranks had a part of the epoch: what is
+ * left by those `legs` is shared out anew. Positions go on from the samples of all legs.
+ * MH_ERR_INVALID: another shuffle; legs that make no sense. */
+MH_API MH_MUST_CHECK mh_status mh_loader_seek_legs(mh_loader *loader, uint64_t epoch,
+                                                   const mh_leg *legs, uint32_t count,
+                                                   mh_error *err);
 
 /* Where the loop is: the epoch, and its samples of all ranks that have been delivered. */
 MH_API void mh_loader_position(const mh_loader *loader, uint64_t *out_epoch, uint64_t *out_samples);

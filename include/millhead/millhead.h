@@ -16,6 +16,7 @@
 #include <millhead/dataset.h>
 #include <millhead/diagnose.h>
 #include <millhead/error.h>
+#include <millhead/leg.h>
 #include <millhead/loader.h>
 #include <millhead/page.h>
 #include <millhead/plan.h>

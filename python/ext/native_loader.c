@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "native.h"
+#include "order/blocks.h"
 
 #include <string.h>
 
@@ -26,6 +27,7 @@ static const char *const shuffles[MH_SHUFFLE_KINDS] = {
     [MH_SHUFFLE_NONE] = "sequential",
     [MH_SHUFFLE_ALL] = "keyed",
     [MH_SHUFFLE_TORCH] = "torch",
+    [MH_SHUFFLE_BLOCKS] = "blocks",
 };
 
 static const char *const on_errors[MH_ON_ERROR_KINDS] = {
@@ -237,6 +239,56 @@ static PyObject *loader_seek(PyObject *object, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
+/* Pairs of numbers: ranks, and samples of each. -1 with an exception. */
+static int read_legs(PyObject *list, mh_leg *legs)
+{
+    Py_ssize_t count = PySequence_Size(list);
+    if (count > MH_LEGS_MOST) {
+        PyErr_Format(PyExc_ValueError, "%zd legs of an epoch, and %d are the most", count,
+                     MH_LEGS_MOST);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        unsigned long long world, samples;
+        PyObject *pair = PySequence_GetItem(list, i);
+        PyObject *tuple = pair ? PySequence_Tuple(pair) : NULL;
+        const int taken = tuple && PyArg_ParseTuple(tuple, "KK:leg", &world, &samples);
+        Py_XDECREF(pair);
+        Py_XDECREF(tuple);
+        if (!taken)
+            return -1;
+        legs[i] = (mh_leg){world, samples};
+    }
+    return (int)count;
+}
+
+static PyObject *loader_seek_legs(PyObject *object, PyObject *arguments)
+{
+    loader_object *self = (loader_object *)object;
+    unsigned long long epoch;
+    PyObject *list;
+    mh_leg legs[MH_LEGS_MOST];
+    mh_error err;
+    mh_status status;
+    if (!PyArg_ParseTuple(arguments, "KO:seek_legs", &epoch, &list))
+        return NULL;
+    int count = read_legs(list, legs);
+    if (count < 0)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    status = loader_enter(self, &err);
+    if (status == MH_OK) {
+        status = mh_loader_seek_legs(self->sync.loader, epoch, legs, (uint32_t)count, &err);
+        self->sync.turn++;
+        self->sync.ended = true;
+        loader_leave(self);
+    }
+    Py_END_ALLOW_THREADS
+    if (status != MH_OK)
+        return mh_raise(mh_module_of(object), &err);
+    Py_RETURN_NONE;
+}
+
 /* --- looking --- */
 
 static PyObject *loader_position(PyObject *object, PyObject *unused)
@@ -340,6 +392,8 @@ static PyMethodDef loader_methods[] = {
     {"next", loader_next, METH_O,
      "next(turn): the next batch as Dataset.read() gives it; None at the epoch's end and after."},
     {"seek", loader_seek, METH_VARARGS, "seek(epoch, start): prepare that place; ends the turn."},
+    {"seek_legs", loader_seek_legs, METH_VARARGS,
+     "seek_legs(epoch, [(world, samples), ...]): go on behind what other numbers of ranks had."},
     {"position", loader_position, METH_NOARGS, "(epoch, samples of all ranks delivered)."},
     {"batches", loader_batches, METH_NOARGS, "Batches of this rank in a whole epoch."},
     {"stats", loader_stats, METH_NOARGS, "What the loader counted since it was opened."},

@@ -22,7 +22,12 @@ from millhead._rank_info import rank_info
 __all__ = ["Loader"]
 
 #: Values of ``shuffle=``, and the order they stand for.
-_ORDERS: dict[bool | str, str] = {False: "sequential", True: "keyed", "torch": "torch"}
+_ORDERS: dict[bool | str, str] = {
+    False: "sequential",
+    True: "keyed",
+    "blocks": "blocks",
+    "torch": "torch",
+}
 
 #: Arguments that the loader will have.
 _LATER = frozenset(["subset", "weights", "cache_check"])
@@ -46,8 +51,9 @@ class Loader:
         window, stride, select, target, decode: which parts of arrays with named dimensions are
             samples, ``window={"time": 4, "lat": 64}``; ``select`` has a slice of places or a pair
             of coordinates for a dimension, ``target`` the offset of a second window.
-        shuffle: False, True (a full shuffle that takes no memory), or ``"torch"``: the order of
-            torch's DistributedSampler for the same seed and epoch.
+        shuffle: False, True (a full shuffle that takes no memory), ``"blocks"`` (samples of a chunk
+            come close in time, mixed with those of others: docs/arrays.md), or ``"torch"``: the
+            order of torch's DistributedSampler for the same seed and epoch.
         seed, epoch: what the order depends on; ``epoch`` is the one of the first ``iter()``.
         rank, world: this process among all; None: as torch.distributed or the launcher says.
         drop_last: only full batches. Otherwise ranks get equally many samples, some of them twice.
@@ -170,6 +176,8 @@ class Loader:
         self._length = self._native.batches()
         #: Where the next iter() begins: epoch and samples of all ranks that are done.
         self._next = (self.epoch, 0)
+        #: Of "blocks": an epoch, what other numbers of ranks had of it, and samples in all.
+        self._legs: tuple[int, list[list[int]], int] = (self.epoch, [], 0)
         #: Whether the core's position is the loop's: an epoch was begun and is not over.
         self._active = False
         self._counts = LoaderCounts(time.monotonic_ns() - began)
@@ -247,13 +255,25 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Where the loop is, for :meth:`load_state_dict`: plain numbers and texts."""
         epoch, position = self._native.position() if self._active else self._next
-        return {
+        state = {
             "millhead": 1,
             "kind": "native",
             "epoch": epoch,
             "position": position,
             **self._identity(),
         }
+        if self._order == "blocks":
+            state["legs"] = self._legs_at(epoch, position)
+        return state
+
+    def _legs_at(self, epoch: int, position: int) -> list[list[int]]:
+        """``[ranks, samples of each]`` of those that had a part of the epoch, one after the other."""
+        of_epoch, legs, done = self._legs
+        if epoch != of_epoch or position < done:
+            legs, done = [], 0
+        if position > done:
+            legs = [*legs, [self.world, -(-(position - done) // self.world)]]
+        return legs
 
     def _identity(self) -> dict[str, Any]:
         """What a position is worth something with."""
@@ -283,7 +303,13 @@ class Loader:
                 )
         epoch = _whole("epoch", state.get("epoch"), 0)
         position = _whole("position", state.get("position"), 0)
-        self._native.seek(epoch, position)
+        if self._order == "blocks":
+            legs = [[_whole("legs", number, 0) for number in leg] for leg in state.get("legs", ())]
+            self._native.seek_legs(epoch, legs)
+            position = self._native.position()[1]
+            self._legs = (epoch, legs, position)
+        else:
+            self._native.seek(epoch, position)
         self._next = (epoch, position)
         self._active = False
 
@@ -353,10 +379,8 @@ def _refuse(later: dict[str, Any]) -> None:
 
 
 def _order(shuffle: bool | str) -> str:
-    if shuffle == "blocks":
-        raise ValueError("shuffle='blocks' is not there yet in millhead.Loader: take True")
     if not isinstance(shuffle, bool | str) or shuffle not in _ORDERS:
-        raise ValueError(f"shuffle should be False, True or 'torch', but got {shuffle!r}")
+        raise ValueError(f"shuffle should be False, True, 'blocks' or 'torch', but got {shuffle!r}")
     return _ORDERS[shuffle]
 
 

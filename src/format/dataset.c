@@ -294,6 +294,10 @@ static uint64_t fingerprint_of(const mh_dataset *dataset)
         state = mixed(state, dataset->objects.list[i].size);
         state = mixed(state, dataset->objects.list[i].version);
     }
+    for (uint32_t d = 0; d < dataset->cells.dims; d++) { /* positions depend on blocks */
+        const mh_cells_dim *dim = &dataset->cells.dim[d];
+        state = mixed(mixed(mixed(state, dim->start), dim->stride), dim->cell);
+    }
     for (size_t i = 0; i < dataset->field_count; i++) {
         const mh_field *field = &dataset->fields[i];
         for (const char *c = field->name; *c; c++)

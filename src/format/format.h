@@ -7,6 +7,7 @@
 #ifndef MH_FORMAT_FORMAT_H
 #define MH_FORMAT_FORMAT_H
 
+#include "base/cells.h"
 #include "source/source.h"
 #include <millhead/dataset.h>
 #include <stdatomic.h>
@@ -119,6 +120,9 @@ struct mh_dataset {
     uint32_t units_most;      /* of one sample */
     uint64_t unit_count;      /* in all */
     uint64_t unit_bytes_most; /* of one unit, as read and decoded together */
+    mh_cells cells;           /* samples that lie close together, for MH_SHUFFLE_BLOCKS; no dims:
+                                 found from the units */
+    uint32_t block_parts;     /* blocks in use at a time; 0: as many as usual */
     uint64_t fingerprint;     /* a format may begin it with what is in no object or field */
     void *own;                /* the format's */
     _Atomic uint32_t refs;

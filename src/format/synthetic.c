@@ -55,6 +55,7 @@ static mh_status add_bytes(mh_dataset *dataset, const synthetic_data *own, mh_er
         return mh_fail(err, MH_ERR_INVALID, "synthetic data of that size is too large");
     dataset->by_units = 1;
     dataset->units_shared = own->spec.chunk > 1 || own->spec.span > 1;
+    dataset->cells = mh_cells_of_runs(own->spec.count, own->spec.chunk);
     dataset->units_most = own->spec.span;
     dataset->unit_count = own->chunks;
     dataset->unit_bytes_most = own->spec.chunk > 1 ? 2 * chunk_bytes : chunk_bytes;

@@ -271,6 +271,18 @@ mh_status mh_loader_seek(mh_loader *self, uint64_t epoch, uint64_t start, mh_err
     return plan(self, err);
 }
 
+mh_status mh_loader_seek_legs(mh_loader *self, uint64_t epoch, const mh_leg *legs, uint32_t count,
+                              mh_error *err)
+{
+    if (self->fork_generation != mh_fork_generation())
+        return mh_fail(err, MH_ERR_FORKED, "this loader belongs to the process that opened it");
+    drop_under_way(self);
+    self->due_epoch = epoch;
+    self->due_index = 0;
+    MH_TRY(mh_stream_seek_legs(&self->stream, epoch, legs, count, err));
+    return plan(self, err);
+}
+
 static void add_unit_counts(const mh_loader *self, mh_loader_stats *stats)
 {
     mh_residency_counts counts;

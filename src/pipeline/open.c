@@ -20,6 +20,8 @@
 #define RUN_BYTES (UINT64_C(64) << 10) /* some 50 us of reading what is cached */
 #define RUN_MOST UINT64_C(128)
 #define PLAN_MOST (UINT64_C(1) << 18) /* uses of units that are planned at a time */
+#define BLOCK_PARTS 16u
+#define BLOCK_BYTES (UINT64_C(1) << 20)
 #define HELD_SLOTS 2u /* `for batch in loader` holds one while it asks for the next */
 
 /* --- options --- */
@@ -226,6 +228,25 @@ static void free_rooms(mh_loader *self)
     mh_free(self->rooms);
 }
 
+/* Blocks where the format names none: chunks; samples as they are read one by one; or else what
+ * lies together in a file. */
+static mh_block_spec blocks_of(const mh_dataset *dataset)
+{
+    uint64_t size = 1, bytes = 0;
+    mh_block_spec spec = {.cells = dataset->cells,
+                          .parts = dataset->block_parts ? dataset->block_parts : BLOCK_PARTS};
+    if (spec.cells.dims)
+        return spec;
+    for (size_t i = 0; i < dataset->field_count; i++)
+        bytes += dataset->fields[i].bytes;
+    if (!dataset->by_units)
+        size = BLOCK_BYTES / (bytes ? bytes : 1);
+    else if (dataset->units_shared && dataset->unit_count)
+        size = (dataset->count + dataset->unit_count - 1) / dataset->unit_count;
+    spec.cells = mh_cells_of_runs(dataset->count, size ? size : 1);
+    return spec;
+}
+
 static mh_status make_plan(mh_loader *self, mh_error *err)
 {
     uint64_t unit_bytes = 0;
@@ -236,6 +257,7 @@ static mh_status make_plan(mh_loader *self, mh_error *err)
     MH_TRY(make_rooms(self, err));
     self->stream.options = &self->options;
     self->stream.count = self->dataset->count;
+    self->stream.spec = blocks_of(self->dataset);
     if (!self->dataset->by_units)
         return MH_OK;
     return mh_residency_open(&self->sync.residency, self->dataset, unit_bytes, mh_units_ready, self,

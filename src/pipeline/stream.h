@@ -4,6 +4,7 @@
 #ifndef MH_PIPELINE_STREAM_H
 #define MH_PIPELINE_STREAM_H
 
+#include "order/blocks.h"
 #include "order/order.h"
 #include <millhead/loader.h>
 
@@ -11,8 +12,14 @@
 typedef struct mh_stream {
     const mh_loader_options *options; /* the loader's */
     uint64_t count;                   /* samples of the dataset */
+    mh_block_spec spec;               /* of MH_SHUFFLE_BLOCKS */
     mh_order *order;                  /* of `epoch`; NULL: not made yet */
-    uint64_t epoch, index;            /* of the next batch */
+    mh_blocks *blocks;                /* the same for MH_SHUFFLE_BLOCKS, */
+    mh_block_share share;             /* and this rank's share of it */
+    mh_leg legs[MH_LEGS_MOST];        /* of start_epoch, by other numbers of ranks */
+    uint32_t leg_count;
+    uint64_t legs_done;          /* samples in them */
+    uint64_t epoch, index;       /* of the next batch */
     uint64_t start_epoch, start; /* the epoch that does not begin at its head, and where it does */
 } mh_stream;
 
@@ -27,6 +34,10 @@ typedef struct mh_stream_batch {
 /* Goes to a place. MH_ERR_INVALID: it is beyond the epoch's samples. */
 MH_MUST_CHECK mh_status mh_stream_seek(mh_stream *stream, uint64_t epoch, uint64_t start,
                                        mh_error *err);
+/* The same to the place behind legs by other numbers of ranks, for MH_SHUFFLE_BLOCKS. A later seek
+ * in that epoch to a place behind them keeps them. */
+MH_MUST_CHECK mh_status mh_stream_seek_legs(mh_stream *stream, uint64_t epoch, const mh_leg *legs,
+                                            uint32_t count, mh_error *err);
 void mh_stream_close(mh_stream *stream);
 
 /* Batches of an epoch, from its start on. */

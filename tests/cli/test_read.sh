@@ -99,7 +99,7 @@ contains "$err" "rank 2 of 2 does not exist"
 bad 2 read "$@" --start 1002
 bad 2 read "$@" --drop-last --uneven
 bad 2 read "$@" --batch-size 0
-bad 2 read "$@" --shuffle=blocks
+bad 2 read "$@" --shuffle=sideways
 bad 2 read "$@" --seed -1
 bad 2 read
 

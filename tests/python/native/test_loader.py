@@ -490,7 +490,6 @@ def test_what_is_wrong_with_the_data_has_its_exception(paths: list[str], tmp_pat
         ({"storage_options": "key"}, TypeError, "storage_options should be a dict"),
         ({"weights": [1]}, ValueError, "weights= is not there yet"),
         ({"pin_memory": True, "output": "numpy"}, ValueError, "pin_memory=True needs torch"),
-        ({"shuffle": "blocks"}, ValueError, "not there yet"),
         ({"shuffle": "other"}, ValueError, "shuffle should be"),
         ({"output": "jax"}, ValueError, "not there yet"),
         ({"num_workers": 2}, TypeError, "unexpected keyword argument 'num_workers'"),
