@@ -35,7 +35,7 @@ typedef struct mh_field {
     uint64_t bytes;              /* of one sample; the largest */
 } mh_field;
 
-/* A format or a source that this library has. Static memory. */
+/* A format, source, codec of pictures or op that this library has. Static memory. */
 typedef struct mh_kind {
     const char *name;
     const char *suffixes; /* of files: ".npy" or several, with spaces between them; "": none */
@@ -46,6 +46,9 @@ typedef struct mh_kind {
  * thread. */
 MH_API int mh_format_list(size_t at, mh_kind *out);
 MH_API int mh_source_list(size_t at, mh_kind *out);
+/* The same for codecs of pictures; and for ops, whose `suffixes` are their arguments. */
+MH_API int mh_codec_list(size_t at, mh_kind *out);
+MH_API int mh_op_list(size_t at, mh_kind *out);
 
 /* Immutable after open. Any number of threads; forked children may go on using it. */
 typedef struct mh_dataset mh_dataset;

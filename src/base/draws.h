@@ -16,6 +16,9 @@ typedef struct mh_drawer {
     uint64_t position;
 } mh_drawer;
 
+/* One block of Philox4x32-10. */
+void mh_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
+
 /* A number for a name and its occurrence (0: the first of that name). */
 uint64_t mh_drawer_name(const char *name, uint32_t occurrence);
 

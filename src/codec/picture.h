@@ -8,10 +8,9 @@
 
 #include <millhead/error.h>
 
-/* The least side that no codec's header can exceed, and the most pixels that we decode: beyond it a
- * picture is refused before any memory is asked for. */
+/* Larger pictures are refused before any memory is asked for; Pillow refuses at the same number. */
 #define MH_PICTURE_SIDE_MOST 65535
-#define MH_PICTURE_PIXELS_MOST (UINT64_C(1) << 28)
+#define MH_PICTURE_PIXELS_MOST UINT64_C(178956970)
 
 typedef enum mh_picture_kind {
     MH_PICTURE_OTHER, /* neither of those below */

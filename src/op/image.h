@@ -106,9 +106,4 @@ typedef struct mh_image_job {
 MH_MUST_CHECK mh_status mh_image_run(const mh_image_plan *plan, mh_image_room *room,
                                      const mh_image_job *job, mh_error *err);
 
-/* Ops and codecs of this build, for `millhead list`, --help and the documentation; `suffixes` of an
- * op are its arguments. 1, or 0 beyond the last with *out untouched. Any thread. */
-int mh_image_op_list(size_t at, mh_kind *out);
-int mh_codec_list(size_t at, mh_kind *out);
-
 #endif
