@@ -30,14 +30,14 @@ mh_picture_kind mh_picture_kind_of(const uint8_t *bytes, uint64_t size)
     return MH_PICTURE_OTHER;
 }
 
-static mh_status ran_out(const head *head, mh_error *err)
+static mh_status ran_out(const head *from, mh_error *err)
 {
-    if (!head->whole)
+    if (!from->whole)
         return MH_AGAIN;
     return mh_fail(err, MH_ERR_CORRUPT,
                    "truncated: the file ends inside its header, after %llu "
                    "bytes",
-                   (unsigned long long)head->size);
+                   (unsigned long long)from->size);
 }
 
 static uint32_t big_2(const uint8_t *at)
@@ -95,17 +95,17 @@ static mh_status read_frame(mh_picture *out, uint8_t marker, const uint8_t *at, 
     return check_size(out, err);
 }
 
-static mh_status describe_jpeg(mh_picture *out, const head *head, mh_error *err)
+static mh_status describe_jpeg(mh_picture *out, const head *from, mh_error *err)
 {
     bool exif_seen = false;
     for (uint64_t at = 2;;) {
-        if (at + 4 > head->size)
-            return ran_out(head, err);
-        if (head->bytes[at] != 0xff || head->bytes[at + 1] == 0x00) {
+        if (at + 4 > from->size)
+            return ran_out(from, err);
+        if (from->bytes[at] != 0xff || from->bytes[at + 1] == 0x00) {
             at++; /* bytes between segments: decoders pass over them */
             continue;
         }
-        uint8_t marker = head->bytes[at + 1];
+        uint8_t marker = from->bytes[at + 1];
         if (marker == 0xff) {
             at++;
             continue;
@@ -114,12 +114,12 @@ static mh_status describe_jpeg(mh_picture *out, const head *head, mh_error *err)
             at += 2;
             continue;
         }
-        uint32_t length = big_2(head->bytes + at + 2);
+        uint32_t length = big_2(from->bytes + at + 2);
         if (marker == SOS || marker == EOI || length < 2)
             return mh_fail(err, MH_ERR_CORRUPT, "the JPEG has no frame header");
-        if (at + 2 + length > head->size)
-            return ran_out(head, err);
-        const uint8_t *body = head->bytes + at + 4;
+        if (at + 2 + length > from->size)
+            return ran_out(from, err);
+        const uint8_t *body = from->bytes + at + 4;
         if (is_frame(marker))
             return read_frame(out, marker, body, length - 2, err);
         if (marker == APP1 && !exif_seen && length >= 8 && memcmp(body, "Exif\0", 6) == 0) {
@@ -154,24 +154,24 @@ static mh_status read_ihdr(mh_picture *out, const uint8_t *at, mh_error *err)
     return check_size(out, err);
 }
 
-static mh_status describe_png(mh_picture *out, const head *head, mh_error *err)
+static mh_status describe_png(mh_picture *out, const head *from, mh_error *err)
 {
-    if (head->size < 8 + 25)
-        return ran_out(head, err);
-    if (memcmp(head->bytes + 8, "\0\0\0\rIHDR", 8) != 0)
+    if (from->size < 8 + 25)
+        return ran_out(from, err);
+    if (memcmp(from->bytes + 8, "\0\0\0\rIHDR", 8) != 0)
         return mh_fail(err, MH_ERR_CORRUPT, "the PNG does not begin with its header");
-    MH_TRY(read_ihdr(out, head->bytes + 16, err));
+    MH_TRY(read_ihdr(out, from->bytes + 16, err));
     for (uint64_t at = 8 + 25;;) {
-        if (at + 8 > head->size)
-            return ran_out(head, err);
-        uint32_t length = big_4(head->bytes + at);
-        const uint8_t *type = head->bytes + at + 4;
+        if (at + 8 > from->size)
+            return ran_out(from, err);
+        uint32_t length = big_4(from->bytes + at);
+        const uint8_t *type = from->bytes + at + 4;
         if (memcmp(type, "IDAT", 4) == 0)
             return MH_OK;
         if (memcmp(type, "IEND", 4) == 0 || length > CHUNK_MOST)
             return mh_fail(err, MH_ERR_CORRUPT, "the PNG has no pixels");
-        if (at + 12 + length > head->size)
-            return ran_out(head, err);
+        if (at + 12 + length > from->size)
+            return ran_out(from, err);
         if (memcmp(type, "eXIf", 4) == 0)
             out->orientation = mh_orientation_read(type + 4, length);
         at += UINT64_C(12) + length;
@@ -181,16 +181,16 @@ static mh_status describe_png(mh_picture *out, const head *head, mh_error *err)
 mh_status mh_picture_describe(mh_picture *out, const uint8_t *bytes, uint64_t size, int whole,
                               mh_error *err)
 {
-    head head = {bytes, size, whole != 0};
+    const head from = {bytes, size, whole != 0};
     mh_picture made = {.kind = mh_picture_kind_of(bytes, size), .orientation = 1};
     mh_status status;
     if (made.kind == MH_PICTURE_JPEG)
-        status = describe_jpeg(&made, &head, err);
+        status = describe_jpeg(&made, &from, err);
     else if (made.kind == MH_PICTURE_PNG)
-        status = describe_png(&made, &head, err);
+        status = describe_png(&made, &from, err);
     else if (size < sizeof png_signature)
         return size == 0 && whole ? mh_fail(err, MH_ERR_CORRUPT, "the file is empty")
-                                  : ran_out(&head, err);
+                                  : ran_out(&from, err);
     else
         return mh_fail(err, MH_ERR_UNSUPPORTED, "not a JPEG or PNG picture");
     if (status == MH_OK)

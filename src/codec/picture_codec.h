@@ -14,7 +14,7 @@
 #include "codec/picture.h"
 #include <millhead/dataset.h>
 
-/* Kernels may read, and where said write, this many bytes behind a row. */
+/* Kernels may read this many bytes behind a row. */
 #define MH_ROW_SLACK 64
 
 typedef enum mh_pixels {

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * Every version gives the same bits. Rows that are read have MH_ROW_SLACK readable bytes behind
- * them, and so have rows that `across` writes; `down` writes exactly the bytes it is asked for.
+ * them; what is written are exactly the bytes of the result.
  */
 #ifndef MH_OP_KERNELS_H
 #define MH_OP_KERNELS_H

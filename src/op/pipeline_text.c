@@ -14,10 +14,10 @@
 #define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 
 /* What one statement is for. */
-typedef struct targets {
+typedef struct statement {
     mh_image_plan *plans[MH_IMAGE_FIELDS_MOST];
     size_t count;
-} targets;
+} statement;
 
 mh_status mh_image_profile_read(mh_image_profile *out, const char *text, mh_error *err)
 {
@@ -57,7 +57,7 @@ static mh_status find_plan(mh_image_pipeline *pipeline, const mh_words *words, m
 }
 
 static mh_status add_target(mh_image_pipeline *pipeline, const mh_words *words, mh_word name,
-                            targets *out, mh_error *err)
+                            statement *out, mh_error *err)
 {
     mh_image_plan *plan;
     if (name.length == 0 || name.length > MH_FIELD_NAME_MOST)
@@ -72,7 +72,7 @@ static mh_status add_target(mh_image_pipeline *pipeline, const mh_words *words, 
 }
 
 /* "image,mask:" before the steps; without it the field is "image". */
-static mh_status read_targets(mh_image_pipeline *pipeline, mh_words *words, targets *out,
+static mh_status read_targets(mh_image_pipeline *pipeline, mh_words *words, statement *out,
                               mh_error *err)
 {
     (void)mh_words_peek(words);
@@ -165,7 +165,7 @@ static uint32_t occurrence(const mh_image_pipeline *pipeline, const mh_op *op)
     return count;
 }
 
-static mh_status read_step(mh_image_pipeline *pipeline, mh_words *words, const targets *targets,
+static mh_status read_step(mh_image_pipeline *pipeline, mh_words *words, const statement *of,
                            mh_error *err)
 {
     mh_word name;
@@ -181,20 +181,20 @@ static mh_status read_step(mh_image_pipeline *pipeline, mh_words *words, const t
     *step = (mh_step){.op = op,
                       .drawer = mh_drawer_name(op->name, occurrence(pipeline, op)),
                       .number = pipeline->step_count,
-                      .shared = targets->count > 1};
+                      .shared = of->count > 1};
     MH_TRY(mh_words_arguments(words, name, step, err));
     pipeline->step_count++;
-    for (size_t i = 0; i < targets->count; i++)
-        MH_TRY(take_step(words, name, targets->plans[i], step, err));
+    for (size_t i = 0; i < of->count; i++)
+        MH_TRY(take_step(words, name, of->plans[i], step, err));
     return MH_OK;
 }
 
 static mh_status read_statement(mh_image_pipeline *pipeline, mh_words *words, mh_error *err)
 {
-    targets targets;
-    MH_TRY(read_targets(pipeline, words, &targets, err));
+    statement of;
+    MH_TRY(read_targets(pipeline, words, &of, err));
     for (;;) {
-        MH_TRY(read_step(pipeline, words, &targets, err));
+        MH_TRY(read_step(pipeline, words, &of, err));
         if (mh_words_peek(words) != '|')
             return MH_OK;
         words->at++;

@@ -58,8 +58,9 @@ void mh_image_plan_field(const mh_image_plan *plan, mh_field *out)
 {
     out->dtype = plan->finish.dtype;
     out->ragged = plan->size.width == 0;
-    out->dims = put_shape(plan, out->ragged ? -1 : plan->size.height,
-                          out->ragged ? -1 : plan->size.width, out->shape);
+    int64_t height = out->ragged ? -1 : (int64_t)plan->size.height;
+    int64_t width = out->ragged ? -1 : (int64_t)plan->size.width;
+    out->dims = put_shape(plan, height, width, out->shape);
 }
 
 /* The picture's size as the first step sees it. */

@@ -25,7 +25,7 @@ void mh_image_room_free(mh_image_room *room)
     mh_scratch_free(&room->strip);
     mh_scratch_free(&room->ring);
     mh_scratch_free(&room->slots);
-    mh_scratch_free(&room->line);
+    mh_scratch_free(&room->lines);
     mh_scratch_free(&room->pictures[0]);
     mh_scratch_free(&room->pictures[1]);
     mh_free(room);

@@ -16,7 +16,7 @@ struct mh_image_room {
     mh_scratch strip;       /* rows as they are decoded */
     mh_scratch ring;        /* rows that are as wide as the result */
     mh_scratch slots;       /* pointers to rows of the ring */
-    mh_scratch line;        /* one row of the result before its values are made */
+    mh_scratch lines;       /* rows on their way out */
     mh_scratch pictures[2]; /* between stages */
     mh_scene scene;
 };

@@ -12,11 +12,9 @@
 static mh_status picture_get(mh_image_room *room, uint32_t at, mh_size size, uint32_t channels,
                              mh_pixmap *out, mh_error *err)
 {
-    void *memory;
     uint64_t bytes = (uint64_t)size.width * size.height * channels + MH_ROW_SLACK;
-    MH_TRY(mh_scratch_get(&room->pictures[at % 2], bytes, &memory, err));
-    *out = (mh_pixmap){memory, size};
-    return MH_OK;
+    *out = (mh_pixmap){mh_scratch_get(&room->pictures[at % 2], bytes, err), size};
+    return out->pixels ? MH_OK : MH_ERR_NOMEM;
 }
 
 /* --- turning upright --- */

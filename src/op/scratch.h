@@ -14,22 +14,21 @@ typedef struct mh_scratch {
     uint64_t bytes;
 } mh_scratch;
 
-/* At least `bytes` bytes at *out; what was there before is lost where it grows. MH_ERR_NOMEM. */
-MH_MUST_CHECK static inline mh_status mh_scratch_get(mh_scratch *scratch, uint64_t bytes,
-                                                     void **out, mh_error *err)
+/* At least `bytes` bytes; what was there before is lost where it grows. NULL: MH_ERR_NOMEM is in
+ * *err. */
+static inline void *mh_scratch_get(mh_scratch *scratch, uint64_t bytes, mh_error *err)
 {
-    if (bytes > scratch->bytes) {
-        mh_free(scratch->memory);
-        scratch->bytes = bytes + bytes / 4; /* so that slightly larger pictures do not grow it */
-        scratch->memory = mh_realloc(NULL, scratch->bytes, 1);
-        if (!scratch->memory) {
-            scratch->bytes = 0;
-            return mh_fail(err, MH_ERR_NOMEM, "no memory for %llu bytes of pixels",
-                           (unsigned long long)bytes);
-        }
+    if (bytes <= scratch->bytes)
+        return scratch->memory;
+    mh_free(scratch->memory);
+    scratch->bytes = bytes + bytes / 4; /* so that slightly larger pictures do not grow it */
+    scratch->memory = mh_realloc(NULL, scratch->bytes, 1);
+    if (!scratch->memory) {
+        scratch->bytes = 0;
+        (void)mh_fail(err, MH_ERR_NOMEM, "no memory for %llu bytes of pixels",
+                      (unsigned long long)bytes);
     }
-    *out = scratch->memory;
-    return MH_OK;
+    return scratch->memory;
 }
 
 static inline void mh_scratch_free(mh_scratch *scratch)

@@ -73,10 +73,10 @@ static mh_status reserve(mh_weights *weights, uint32_t count, uint32_t stride, m
 {
     uint64_t list = (count * UINT64_C(4) + 63) / 64 * 64;
     uint64_t table = ((uint64_t)count * stride * 4 + 63) / 64 * 64;
-    void *memory;
     uint64_t room = stride * UINT64_C(8);
-    MH_TRY(mh_scratch_get(&weights->memory, 2 * list + 2 * table + room, &memory, err));
-    uint8_t *at = memory;
+    uint8_t *at = mh_scratch_get(&weights->memory, 2 * list + 2 * table + room, err);
+    if (!at)
+        return MH_ERR_NOMEM;
     weights->count = count;
     weights->stride = stride;
     weights->starts = (uint32_t *)(void *)at;

@@ -23,10 +23,14 @@ AVX2 static inline __m256i sum_bytes(__m256i low, __m256i high)
     return _mm256_packus_epi16(sum, sum);
 }
 
-AVX2 static inline void put_pixel(uint8_t *to, __m128i bytes)
+/* Four bytes of which the next pixel overwrites the last, or three. */
+AVX2 static inline void put_pixel(uint8_t *to, __m128i pixel, size_t bytes)
 {
-    int32_t word = _mm_cvtsi128_si32(bytes);
-    memcpy(to, &word, sizeof word); /* a fourth byte, which the next pixel overwrites */
+    int32_t word = _mm_cvtsi128_si32(pixel);
+    if (bytes == 4)
+        memcpy(to, &word, 4);
+    else
+        memcpy(to, &word, 3);
 }
 
 /* Two pixels of each of two rows: (r r g g b b - -) as 16-bit numbers, a row in each half. */
@@ -61,10 +65,11 @@ AVX2 static void across_rgb(const mh_weights *weights, const uint8_t *const *fro
             high_b = _mm256_add_epi32(high_b, _mm256_madd_epi16(b, high));
         }
         __m256i a = sum_bytes(low_a, high_a), b = sum_bytes(low_b, high_b);
-        put_pixel(to[0] + place, _mm256_castsi256_si128(a));
-        put_pixel(to[1] + place, _mm256_extracti128_si256(a, 1));
-        put_pixel(to[2] + place, _mm256_castsi256_si128(b));
-        put_pixel(to[3] + place, _mm256_extracti128_si256(b, 1));
+        size_t bytes = i + 1 < weights->count ? 4 : 3;
+        put_pixel(to[0] + place, _mm256_castsi256_si128(a), bytes);
+        put_pixel(to[1] + place, _mm256_extracti128_si256(a, 1), bytes);
+        put_pixel(to[2] + place, _mm256_castsi256_si128(b), bytes);
+        put_pixel(to[3] + place, _mm256_extracti128_si256(b, 1), bytes);
     }
 }
 
