@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "format/listed.h"
-#include "source/file_version.h"
+#include "source/whole_file.h"
 
 #include <dirent.h>
 #include <errno.h>
