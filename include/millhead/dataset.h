@@ -101,6 +101,19 @@ MH_API const mh_field *mh_dataset_fields(const mh_dataset *dataset, size_t *out_
 MH_API const char *mh_dataset_format(const mh_dataset *dataset);
 MH_API const char *mh_dataset_file(const mh_dataset *dataset, size_t at, uint64_t *out_bytes);
 
+/* How many files there are, and the bytes of all. Of datasets of very many files, which are not
+ * listed, mh_dataset_file gives none. */
+MH_API uint64_t mh_dataset_files(const mh_dataset *dataset, uint64_t *out_bytes);
+
+/* The name of class number `at`, which samples with that `label` belong to; NULL beyond the last,
+ * or where there are no classes. Valid as long as the dataset. */
+MH_API const char *mh_dataset_class(const mh_dataset *dataset, uint64_t at);
+
+/* The file that keeps what opening found out; NULL: none does. *out_state is "used" (as it was
+ * found), "written" (new) or "not kept" (it cannot be written); static memory, untouched where the
+ * format has no such file. */
+MH_API const char *mh_dataset_index(const mh_dataset *dataset, const char **out_state);
+
 /* Changes when what the dataset holds does: names, sizes, dates, fields. For saved positions. */
 MH_API uint64_t mh_dataset_fingerprint(const mh_dataset *dataset);
 

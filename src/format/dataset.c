@@ -12,7 +12,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-const mh_format *const mh_formats[] = {&mh_format_npy, &mh_format_synthetic, NULL};
+/* Whatever else is a folder comes before plain folders. */
+const mh_format *const mh_formats[] = {&mh_format_npy, &mh_format_synthetic, &mh_format_folder,
+                                       NULL};
 
 void mh_dataset_options_init_sized(mh_dataset_options *options, size_t size)
 {
@@ -104,8 +106,10 @@ static void sort_fields(mh_dataset *dataset)
             swap_fields(dataset, k - 1, k);
 }
 
-static int wanted(const mh_dataset_options *options, const char *name)
+static int wanted(const mh_dataset_options *options, const char *name, uint32_t tag)
 {
+    if (!options->fields)
+        return !(tag & MH_TAG_ON_REQUEST);
     for (size_t i = 0; i < options->field_count; i++)
         if (strcmp(options->fields[i], name) == 0)
             return 1;
@@ -127,9 +131,7 @@ static mh_status choose_fields(mh_dataset *dataset, const mh_dataset_options *op
 {
     size_t kept = 0;
     sort_fields(dataset);
-    if (!options->fields)
-        return MH_OK;
-    for (size_t i = 0; i < options->field_count; i++) {
+    for (size_t i = 0; options->fields && i < options->field_count; i++) {
         size_t at = 0;
         while (at < dataset->field_count &&
                strcmp(dataset->fields[at].name, options->fields[i]) != 0)
@@ -138,8 +140,10 @@ static mh_status choose_fields(mh_dataset *dataset, const mh_dataset_options *op
             return fail_unknown_field(dataset, options->fields[i], err);
     }
     for (size_t at = 0; at < dataset->field_count; at++)
-        if (wanted(options, dataset->fields[at].name))
+        if (wanted(options, dataset->fields[at].name, dataset->tags[at]))
             swap_fields(dataset, at, kept++);
+    for (size_t at = 0; at < kept; at++)
+        dataset->tags[at] &= ~MH_TAG_ON_REQUEST;
     for (size_t at = kept; at < dataset->field_count; at++)
         mh_free((char *)dataset->fields[at].name);
     dataset->field_count = kept;
@@ -389,6 +393,27 @@ const mh_field *mh_dataset_fields(const mh_dataset *dataset, size_t *out_count)
 const char *mh_dataset_format(const mh_dataset *dataset)
 {
     return dataset->format->name;
+}
+
+uint64_t mh_dataset_files(const mh_dataset *dataset, uint64_t *out_bytes)
+{
+    char name[MH_NAME_MOST];
+    *out_bytes = 0;
+    for (uint32_t i = 0; i < dataset->objects.count; i++) {
+        uint64_t bytes = mh_object_at(&dataset->objects, i, name).size;
+        *out_bytes += bytes == MH_SIZE_UNKNOWN ? 0 : bytes;
+    }
+    return dataset->objects.count;
+}
+
+const char *mh_dataset_class(const mh_dataset *dataset, uint64_t at)
+{
+    return dataset->format->class_name ? dataset->format->class_name(dataset, at) : NULL;
+}
+
+const char *mh_dataset_index(const mh_dataset *dataset, const char **out_state)
+{
+    return dataset->format->index_file ? dataset->format->index_file(dataset, out_state) : NULL;
 }
 
 const char *mh_dataset_file(const mh_dataset *dataset, size_t at, uint64_t *out_bytes)

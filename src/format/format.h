@@ -98,7 +98,17 @@ typedef struct mh_format {
     mh_status (*place)(const mh_dataset *dataset, const mh_placing *placing, mh_error *err);
     /* The shape of a ragged field of the sample; (optional where no field is ragged). */
     void (*measure)(const mh_dataset *dataset, uint32_t tag, uint64_t sample, int64_t *shape);
+
+    /* --- for whoever looks at the dataset; (optional) --- */
+
+    /* As mh_dataset_class and mh_dataset_index. */
+    const char *(*class_name)(const mh_dataset *dataset, uint64_t at);
+    const char *(*index_file)(const mh_dataset *dataset, const char **out_state);
 } mh_format;
+
+/* Added to the tag of a field that is delivered only where its name is asked for. The format sees
+ * its tags without it once the fields are chosen. */
+#define MH_TAG_ON_REQUEST (UINT32_C(1) << 31)
 
 /* A source and the process that it belongs to. */
 typedef struct mh_process_source {
@@ -132,6 +142,7 @@ struct mh_dataset {
 
 /* Ended by NULL. */
 extern const mh_format *const mh_formats[];
+extern const mh_format mh_format_folder;
 extern const mh_format mh_format_npy;
 extern const mh_format mh_format_synthetic;
 

@@ -31,7 +31,7 @@ typedef struct index_header {
 static const char *const section_names[MH_INDEX_SECTIONS] = {
     [MH_INDEX_ROOT] = "root",       [MH_INDEX_DIRECTORIES] = "directories",
     [MH_INDEX_FILES] = "files",     [MH_INDEX_CLASSES] = "classes",
-    [MH_INDEX_SHAPES] = "shapes",   [MH_INDEX_PATHS] = "paths",
+    [MH_INDEX_HEADERS] = "headers", [MH_INDEX_PATHS] = "paths",
     [MH_INDEX_NAMES] = "file names"};
 
 /* --- order --- */
@@ -204,9 +204,9 @@ static mh_status check_contents(const mh_index *index, const index_header *heade
     for (uint32_t i = 0; i < index->class_count; i++)
         if (index->classes[i] >= index->paths_bytes)
             return fail_section(err, MH_INDEX_CLASSES);
-    uint64_t shapes = header->section[MH_INDEX_SHAPES].bytes;
-    if (shapes && shapes != index->file_count * sizeof *index->shapes)
-        return fail_section(err, MH_INDEX_SHAPES);
+    uint64_t headers = header->section[MH_INDEX_HEADERS].bytes;
+    if (headers && headers != index->file_count * sizeof *index->pictures)
+        return fail_section(err, MH_INDEX_HEADERS);
     MH_TRY(check_directories(index, err));
     return check_files(index, err);
 }
@@ -229,11 +229,13 @@ mh_status mh_index_read(mh_index *out, const uint8_t *bytes, uint64_t size, mh_e
         .directories = at[MH_INDEX_DIRECTORIES],
         .files = at[MH_INDEX_FILES],
         .classes = at[MH_INDEX_CLASSES],
-        .shapes = header.section[MH_INDEX_SHAPES].bytes ? at[MH_INDEX_SHAPES] : NULL,
+        .pictures = header.section[MH_INDEX_HEADERS].bytes ? at[MH_INDEX_HEADERS] : NULL,
         .paths = at[MH_INDEX_PATHS],
         .names = at[MH_INDEX_NAMES],
         .paths_bytes = header.section[MH_INDEX_PATHS].bytes,
         .names_bytes = header.section[MH_INDEX_NAMES].bytes,
+        .contents = header.section[MH_INDEX_FILES].hash ^ header.section[MH_INDEX_PATHS].hash ^
+                    header.section[MH_INDEX_NAMES].hash,
     };
     if (!count_items(&header, MH_INDEX_DIRECTORIES, sizeof *index.directories,
                      &index.directory_count) ||

@@ -9,7 +9,7 @@
  *     DIRECTORIES  of the folder and all below it, by class, then path: date and inode
  *     FILES        those of each directory together, by name: size and version
  *     CLASSES      names of the folders that are classes
- *     SHAPES       height and width of each picture, once somebody needed them
+ *     HEADERS      what each picture's header says, once somebody needed it
  *     PATHS, NAMES the texts that directories and classes, and files, point into
  */
 #ifndef MH_FORMAT_INDEX_H
@@ -25,7 +25,7 @@ typedef enum mh_index_section {
     MH_INDEX_DIRECTORIES,
     MH_INDEX_FILES,
     MH_INDEX_CLASSES,
-    MH_INDEX_SHAPES,
+    MH_INDEX_HEADERS,
     MH_INDEX_PATHS,
     MH_INDEX_NAMES,
     MH_INDEX_SECTIONS
@@ -50,9 +50,12 @@ typedef struct mh_index_file {
     uint64_t version; /* of the file source; 0: the file could not be asked */
 } mh_index_file;
 
-typedef struct mh_index_shape {
-    uint32_t height, width; /* 0: its header cannot be read */
-} mh_index_shape;
+/* As mh_picture has it; zeros: the header cannot be read. */
+typedef struct mh_index_picture {
+    uint32_t height, width;
+    uint8_t kind, channels, bits, palette, progressive, orientation;
+    uint8_t unused[2];
+} mh_index_picture;
 
 /* What a folder is taken for. Files that do not count are not in the index. */
 #define MH_INDEX_PICTURES 1u /* only files with a picture's suffix count, else all */
@@ -72,9 +75,10 @@ typedef struct mh_index {
     uint32_t file_count;
     const uint32_t *classes; /* names in PATHS */
     uint32_t class_count;
-    const mh_index_shape *shapes; /* NULL: nobody needed them yet */
+    const mh_index_picture *pictures; /* NULL: nobody needed them yet */
     const char *paths, *names;
     uint64_t paths_bytes, names_bytes;
+    uint64_t contents; /* changes when names, sizes or versions of files do */
 } mh_index;
 
 /* Checks all of it: hashes, places, numbers and texts, so that whoever uses it need not. `bytes` at

@@ -254,20 +254,20 @@ void mh_kept_index_forget(const mh_kept_index *kept)
         (void)unlink(kept->path);
 }
 
-/* --- shapes --- */
+/* --- headers of pictures --- */
 
-mh_status mh_kept_index_add_shapes(mh_kept_index *kept, mh_shape_reader *read, void *context,
-                                   mh_error *err)
+mh_status mh_kept_index_add_headers(mh_kept_index *kept, mh_header_reader *read, void *context,
+                                    mh_error *err)
 {
     const mh_index *index = &kept->index;
     uint8_t *made = NULL;
     uint64_t size = 0;
-    if (index->shapes)
+    if (index->pictures)
         return MH_OK;
-    mh_index_shape *shapes = mh_calloc(index->file_count + 1u, sizeof *shapes);
-    mh_status status = shapes ? MH_OK : mh_fail(err, MH_ERR_NOMEM, "no memory for shapes");
+    mh_index_picture *headers = mh_calloc(index->file_count + 1u, sizeof *headers);
+    mh_status status = headers ? MH_OK : mh_fail(err, MH_ERR_NOMEM, "no memory for headers");
     for (uint32_t i = 0; i < index->file_count && status == MH_OK; i++)
-        status = read(context, index, i, &shapes[i], err);
+        status = read(context, index, i, &headers[i], err);
     if (status == MH_OK) {
         const mh_index_parts parts = {
             .built_ns = index->built_ns,
@@ -278,12 +278,12 @@ mh_status mh_kept_index_add_shapes(mh_kept_index *kept, mh_shape_reader *read, v
                                           index->directory_count * sizeof *index->directories},
                 [MH_INDEX_FILES] = {index->files, index->file_count * sizeof *index->files},
                 [MH_INDEX_CLASSES] = {index->classes, index->class_count * sizeof *index->classes},
-                [MH_INDEX_SHAPES] = {shapes, index->file_count * sizeof *shapes},
+                [MH_INDEX_HEADERS] = {headers, index->file_count * sizeof *headers},
                 [MH_INDEX_PATHS] = {index->paths, index->paths_bytes},
                 [MH_INDEX_NAMES] = {index->names, index->names_bytes}}};
         status = mh_index_write(&made, &size, &parts, err);
     }
-    mh_free(shapes);
+    mh_free(headers);
     MH_TRY(status);
     MH_TRY(adopt(kept, made, size, err));
     mh_error unkept;

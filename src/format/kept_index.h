@@ -16,7 +16,7 @@ typedef enum mh_index_state {
     MH_INDEX_UNKEPT   /* made, for this time alone: nowhere to keep it, or not wanted */
 } mh_index_state;
 
-/* Immutable after open but for add_shapes, which comes before anybody else sees it. */
+/* Immutable after open but for add_headers, which comes before anybody else sees it. */
 typedef struct mh_kept_index {
     mh_index index;
     mh_index_state state;
@@ -38,12 +38,12 @@ void mh_kept_index_close(mh_kept_index *kept); /* NULL allowed */
 /* The file is removed: it says of a file what is not so. Whoever has it mapped keeps it. */
 void mh_kept_index_forget(const mh_kept_index *kept);
 
-/* Height and width of file number `file`; zeros: not to be found out. */
-typedef mh_status mh_shape_reader(void *context, const mh_index *index, uint32_t file,
-                                  mh_index_shape *out, mh_error *err);
+/* What the header of file number `file` says; zeros: not to be found out. */
+typedef mh_status mh_header_reader(void *context, const mh_index *index, uint32_t file,
+                                   mh_index_picture *out, mh_error *err);
 
-/* Adds the shapes of all files where there are none, and keeps them as the rest. */
-MH_MUST_CHECK mh_status mh_kept_index_add_shapes(mh_kept_index *kept, mh_shape_reader *read,
-                                                 void *context, mh_error *err);
+/* Adds the headers of all files where there are none, and keeps them as the rest. */
+MH_MUST_CHECK mh_status mh_kept_index_add_headers(mh_kept_index *kept, mh_header_reader *read,
+                                                  void *context, mh_error *err);
 
 #endif

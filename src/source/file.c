@@ -213,7 +213,11 @@ static mh_status read_whole(const file_source *self, const mh_read *read, bool o
 {
     char name[MH_NAME_MOST];
     const mh_object object = mh_object_at(self->objects, read->object, name);
-    return mh_file_read_whole(&object, read, only_cached, got, err);
+    mh_status status = mh_file_read_whole(&object, read, only_cached, got, err);
+    bool changed = status == MH_ERR_NOT_FOUND || (status == MH_ERR_IO && err->sys_errno == 0);
+    if (changed && self->objects->changed)
+        self->objects->changed(self->objects->context);
+    return status;
 }
 
 static mh_status file_read(mh_source *source, const mh_read *read, uint64_t *got, mh_error *err)

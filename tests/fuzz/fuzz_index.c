@@ -54,7 +54,7 @@ static void check(const uint8_t *bytes, uint64_t size)
         const char *name = mh_index_file_name(&index, i);
         require(file->directory < index.directory_count);
         require(!strchr(name, '/') && strcmp(name, "..") != 0 && *name);
-        letters += strlen(name) + (index.shapes ? index.shapes[i].height : 0);
+        letters += strlen(name) + (index.pictures ? index.pictures[i].height : 0);
     }
     for (uint32_t i = 0; i < index.directory_count; i++) {
         require(index.directories[i].parent < index.directory_count);

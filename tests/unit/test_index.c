@@ -240,26 +240,26 @@ static void links_are_followed_but_not_in_circles(void **state)
     assert_non_null(strstr(err.message, "data/a/again is linked to itself"));
 }
 
-static mh_status shape_from_size(void *context, const mh_index *index, uint32_t file,
-                                 mh_index_shape *out, mh_error *err)
+static mh_status header_of_size(void *context, const mh_index *index, uint32_t file,
+                                mh_index_picture *out, mh_error *err)
 {
     (void)err;
     ++*(int *)context;
-    *out = (mh_index_shape){(uint32_t)index->files[file].size, file};
+    *out = (mh_index_picture){(uint32_t)index->files[file].size, file};
     return MH_OK;
 }
 
-static void shapes_are_read_once(void **state)
+static void headers_are_read_once(void **state)
 {
     int reads = 0;
     mh_error err;
     write_tree(*state);
     for (int open = 0; open < 2; open++) {
         mh_kept_index *kept = open_index(*state);
-        assert_int_equal(mh_kept_index_add_shapes(kept, shape_from_size, &reads, &err), MH_OK);
+        assert_int_equal(mh_kept_index_add_headers(kept, header_of_size, &reads, &err), MH_OK);
         assert_int_equal(reads, 5);
-        assert_int_equal(kept->index.shapes[4].height, strlen("b/2.jpg"));
-        assert_int_equal(kept->index.shapes[4].width, 4);
+        assert_int_equal(kept->index.pictures[4].height, strlen("b/2.jpg"));
+        assert_int_equal(kept->index.pictures[4].width, 4);
         mh_kept_index_close(kept);
     }
 }
@@ -276,7 +276,7 @@ static void open_and_close(void *root)
         assert_int_equal(err.code, MH_ERR_NOMEM);
         return;
     }
-    if (mh_kept_index_add_shapes(kept, shape_from_size, &reads, &err) != MH_OK)
+    if (mh_kept_index_add_headers(kept, header_of_size, &reads, &err) != MH_OK)
         assert_int_equal(err.code, MH_ERR_NOMEM);
     mh_kept_index_close(kept);
 }
@@ -301,7 +301,7 @@ int main(void)
         TREE(an_index_of_another_folder_is_not_used),
         TREE(without_a_place_to_keep_it_a_folder_still_opens),
         TREE(links_are_followed_but_not_in_circles),
-        TREE(shapes_are_read_once),
+        TREE(headers_are_read_once),
         TREE(each_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
