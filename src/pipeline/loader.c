@@ -56,16 +56,40 @@ static mh_status plan_one(mh_loader *self, mh_error *err)
     return MH_OK;
 }
 
+/* A slot for the batch; where it is larger an extra one, and for the batch that is due even memory
+ * beside the pool's. MH_AGAIN: not now. */
+static mh_status seat(mh_loader *self, mh_batch *batch, bool due, mh_error *err)
+{
+    uint64_t bytes = 0;
+    mh_slot *slot = NULL;
+    if (self->apart_most) /* a field is ragged */
+        MH_TRY(mh_batch_bytes(&bytes, batch, err));
+    if (bytes <= self->slot_bytes)
+        slot = mh_pool_grant(self->pool);
+    else if (mh_pool_grant_extra(self->pool, &slot, bytes, err) != MH_OK)
+        slot = NULL;
+    if (slot) {
+        mh_batch_seat(batch, slot);
+        return MH_OK;
+    }
+    if (!due || bytes <= self->slot_bytes)
+        return MH_AGAIN;
+    if (bytes > self->apart_most)
+        return mh_fail(err, MH_ERR_NOMEM,
+                       "a batch of %llu samples takes %.1f MB and memory allows %.1f MB",
+                       (unsigned long long)batch->planned, (double)bytes / 1e6,
+                       (double)self->apart_most / 1e6);
+    return mh_batch_seat_own(batch, err);
+}
+
 /* Memory for the next batch that has none. MH_AGAIN: not now. */
-static mh_status seat_one(mh_loader *self)
+static mh_status seat_one(mh_loader *self, mh_error *err)
 {
     uint64_t number = self->sync.seated;
     if (number == self->sync.planned || number - self->sync.due == self->depth)
         return MH_AGAIN;
-    mh_slot *slot = mh_pool_grant(self->pool);
-    if (!slot)
-        return MH_AGAIN;
-    mh_batch_seat(self->sync.ring[number % self->horizon].batch, slot);
+    MH_TRY(
+        seat(self, self->sync.ring[number % self->horizon].batch, number == self->sync.due, err));
     pthread_mutex_lock(&self->sync.lock);
     self->sync.seated++;
     if (self->dataset->by_units)
@@ -85,13 +109,19 @@ static mh_status plan(mh_loader *self, mh_error *err)
 {
     mh_status status = MH_OK;
     while (status == MH_OK && self->sync.planned - self->sync.due < self->horizon) {
-        while (seat_one(self) == MH_OK)
-            ;
-        status = plan_one(self, err);
+        do
+            status = seat_one(self, err);
+        while (status == MH_OK);
+        if (status == MH_AGAIN)
+            status = plan_one(self, err);
     }
-    while (seat_one(self) == MH_OK)
-        ;
-    return status == MH_AGAIN ? MH_OK : status;
+    while (status == MH_OK || status == MH_AGAIN) {
+        mh_status seated = seat_one(self, err);
+        if (seated == MH_AGAIN)
+            return MH_OK;
+        status = seated;
+    }
+    return status;
 }
 
 /* --- waiting and handing out --- */
@@ -250,6 +280,8 @@ static void drop_under_way(mh_loader *self)
         end_pieces_locked(self);
     for (; self->sync.due < self->sync.planned; self->sync.due++) {
         mh_under_way *place = &self->sync.ring[self->sync.due % self->horizon];
+        if (place->samples)
+            mh_units_forget_apart(place);
         mh_batch_unref(place->batch);
         place->batch = NULL;
     }

@@ -74,9 +74,11 @@ struct mh_loader {
     mh_loader_options options;
     mh_source *source;
     mh_pool *pool;
-    uint64_t run;     /* samples a thread takes at a time */
-    uint32_t depth;   /* batches seated at most */
-    uint32_t horizon; /* batches planned at most: the ring's size */
+    uint64_t slot_bytes; /* of a slot; a batch of ragged fields that is larger gets an extra one */
+    uint64_t apart_most; /* bytes of the batch that is due, where the pool has no room for it */
+    uint64_t run;        /* samples a thread takes at a time */
+    uint32_t depth;      /* batches seated at most */
+    uint32_t horizon;    /* batches planned at most: the ring's size */
     uint32_t fork_generation;
     mh_sample *samples; /* of all places in the ring, and their uses */
     mh_use *uses;
@@ -138,6 +140,8 @@ void mh_units_do(mh_work_room *room);   /* unlocked */
 void mh_units_plan(mh_loader *loader, uint64_t number);
 /* It has memory: what is ready can be placed. Locked. */
 void mh_units_seated(mh_loader *loader, uint64_t number);
+/* Frees what was placed apart from the batch: it is put in, or dropped. */
+void mh_units_forget_apart(mh_under_way *batch);
 /* Lets what is in work come to its end and forgets the plan. Locked. */
 void mh_units_drop(mh_loader *loader);
 /* A sample's units are all there. */

@@ -88,7 +88,16 @@ static uint64_t default_memory(void)
     return room.available_bytes / 4;
 }
 
-/* Of the memory for a dataset of units, slots have at most half. */
+static bool has_ragged(const mh_dataset *dataset)
+{
+    for (size_t i = 0; i < dataset->field_count; i++)
+        if (dataset->fields[i].ragged)
+            return true;
+    return false;
+}
+
+/* Of the memory for a dataset of units, slots have at most half; where batches differ in size, they
+ * have room for some that are larger. */
 static mh_status divide(const mh_loader *self, uint64_t batch_bytes, uint64_t *slots,
                         uint64_t *units, mh_error *err)
 {
@@ -103,6 +112,8 @@ static mh_status divide(const mh_loader *self, uint64_t batch_bytes, uint64_t *s
     *slots = budget;
     if (!self->dataset->by_units)
         return MH_OK;
+    if (has_ragged(self->dataset))
+        wanted += wanted / 2;
     *slots = wanted < budget / 2 ? wanted : budget / 2;
     if (*slots < batch_bytes)
         *slots = batch_bytes;
@@ -112,14 +123,25 @@ static mh_status divide(const mh_loader *self, uint64_t batch_bytes, uint64_t *s
     return MH_OK;
 }
 
+/* Of the units' memory, some is for the rare batch that is larger than its slot. */
+static void set_apart(mh_loader *self, uint64_t *units)
+{
+    if (!has_ragged(self->dataset))
+        return;
+    self->apart_most = (*units - mh_residency_least(self->dataset)) / 2 + 1;
+    *units -= self->apart_most - 1;
+}
+
 /* Slots for what is under way and what the consumer holds, as many as the memory allows; the rest
  * is for units. */
 static mh_status reserve(mh_loader *self, uint64_t *units, mh_error *err)
 {
     uint64_t bytes, slots = 0;
-    MH_TRY(mh_batch_bytes(&bytes, self->dataset, self->options.batch_size, err));
+    MH_TRY(mh_batch_usual_bytes(&bytes, self->dataset, self->options.batch_size, err));
+    self->slot_bytes = bytes;
     bytes = mh_pool_slot_bytes(bytes);
     MH_TRY(divide(self, bytes, &slots, units, err));
+    set_apart(self, units);
     MH_TRY(mh_pool_open_private(&self->pool, slots, err));
     mh_status status = mh_pool_reserve(self->pool, bytes, self->depth + HELD_SLOTS, err);
     return mh_pool_unheld(self->pool) > 0 ? MH_OK : status;
@@ -344,8 +366,11 @@ void mh_loader_close(mh_loader *self)
     if (!self || self->fork_generation != mh_fork_generation())
         return;
     stop_threads(self);
-    for (uint64_t n = self->sync.due; n < self->sync.planned; n++)
+    for (uint64_t n = self->sync.due; n < self->sync.planned; n++) {
+        if (self->samples)
+            mh_units_forget_apart(&self->sync.ring[n % self->horizon]);
         mh_batch_unref(self->sync.ring[n % self->horizon].batch);
+    }
     mh_residency_close(self->sync.residency);
     free_rooms(self);
     mh_free(self->sync.ring);

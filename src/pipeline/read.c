@@ -142,7 +142,7 @@ static mh_status read_all(mh_source *source, mh_batch *batch, mh_error *err)
     }
     room_free(&room, batch->dataset);
     if (status == MH_OK && by_units)
-        mh_batch_finish(batch, NULL);
+        status = mh_batch_finish(batch, NULL, err);
     return status;
 }
 

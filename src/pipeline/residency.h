@@ -50,6 +50,7 @@ typedef struct mh_sample {
     bool over;   /* placed, skipped or failed */
     bool skipped;
     uint8_t substitutes; /* tried so far */
+    uint8_t *apart;      /* ragged values of one that stands in for another; or NULL */
 } mh_sample;
 
 typedef struct mh_resident {

@@ -1,6 +1,7 @@
 /* units.c - samples made of units: fetched, decoded, placed
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "base/alloc.h"
 #include "base/error.h"
 #include "pipeline/loader.h"
 #include "sys/clock.h"
@@ -265,8 +266,8 @@ static void decode(mh_work_room *room, mh_resident *unit)
 
 /* --- placing --- */
 
-static mh_status place_one(mh_work_room *room, const mh_batch *batch, uint64_t i,
-                           const mh_sample *sample, mh_error *err)
+static mh_status place_one(mh_work_room *room, const mh_batch *batch, uint64_t i, mh_sample *sample,
+                           mh_error *err)
 {
     const mh_dataset *dataset = batch->dataset;
     for (uint32_t u = 0; u < sample->use_count; u++) {
@@ -281,6 +282,11 @@ static mh_status place_one(mh_work_room *room, const mh_batch *batch, uint64_t i
     }
     for (size_t field = 0; field < dataset->field_count; field++)
         room->into[field] = mh_batch_place(batch, field, i);
+    if (sample->substitutes && room->loader->apart_most) { /* a field is ragged */
+        mh_free(sample->apart);
+        sample->apart = NULL;
+        MH_TRY(mh_batch_place_apart(batch, i, &sample->apart, room->into, err));
+    }
     const mh_placing placing = {.sample = batch->numbers[i],
                                 .seed = room->loader->options.seed,
                                 .epoch = batch->epoch,
@@ -358,11 +364,25 @@ static void place(mh_work_room *room)
     pthread_mutex_unlock(&self->sync.lock);
 }
 
+void mh_units_forget_apart(mh_under_way *way)
+{
+    for (uint64_t i = 0; i < way->batch->planned; i++) {
+        mh_free(way->samples[i].apart);
+        way->samples[i].apart = NULL;
+    }
+}
+
 /* Nobody else has the batch now: all its samples are over. */
 static void finish(mh_loader *self, mh_under_way *way)
 {
-    mh_batch_finish(way->batch, way->samples);
+    mh_error err;
+    bool failed = way->failed_sample != UINT64_MAX;
+    if (!failed)
+        failed = mh_batch_finish(way->batch, way->samples, &err) != MH_OK;
+    mh_units_forget_apart(way);
     pthread_mutex_lock(&self->sync.lock);
+    if (failed && way->failed_sample == UINT64_MAX)
+        mh_work_failed(way, 0, &err);
     self->sync.working--;
     mh_work_over(self, way, 2);
     wake(self);

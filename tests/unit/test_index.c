@@ -245,7 +245,7 @@ static mh_status header_of_size(void *context, const mh_index *index, uint32_t f
 {
     (void)err;
     ++*(int *)context;
-    *out = (mh_index_picture){(uint32_t)index->files[file].size, file};
+    *out = (mh_index_picture){.height = (uint32_t)index->files[file].size, .width = file};
     return MH_OK;
 }
 

@@ -22,6 +22,7 @@ KINDS = [
     "count=121,shape=3x5,chunk=7,dtype=int32",
     "count=133,shape=9x2,chunk=4,span=3,ragged,dtype=float64,seed=9",
     "count=100,shape=5,chunk=3,span=2,broken=15%,seed=4",
+    "count=100,shape=40x3,ragged,broken=15%,seed=4",
 ]
 
 
@@ -77,9 +78,9 @@ def test_every_value_is_the_references(kind: str, output: str) -> None:
     assert found == expected(kind, on_error="skip")
 
 
+@pytest.mark.parametrize("kind", KINDS[3:])
 @pytest.mark.parametrize("threads", [0, 2])
-def test_substitutes_are_the_same_for_every_number_of_threads(threads: int) -> None:
-    kind = KINDS[3]
+def test_substitutes_are_the_same_for_every_number_of_threads(threads: int, kind: str) -> None:
     with millhead.Loader(
         f"synthetic:{kind}", 8, fields=FIELDS, shuffle=True, seed=7, on_error="replace",
         threads=threads, memory="20kB",
