@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 
 /* Whatever else is a folder comes before plain folders. */
-const mh_format *const mh_formats[] = {&mh_format_npy, &mh_format_synthetic, &mh_format_folder,
-                                       NULL};
+const mh_format *const mh_formats[] = {&mh_format_npy, &mh_format_synthetic, &mh_format_manifest,
+                                       &mh_format_folder, NULL};
 
 void mh_dataset_options_init_sized(mh_dataset_options *options, size_t size)
 {

@@ -143,6 +143,7 @@ struct mh_dataset {
 /* Ended by NULL. */
 extern const mh_format *const mh_formats[];
 extern const mh_format mh_format_folder;
+extern const mh_format mh_format_manifest;
 extern const mh_format mh_format_npy;
 extern const mh_format mh_format_synthetic;
 
