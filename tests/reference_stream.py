@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `millhead read --hash` must print, made from NumPy, torch and xxhash, without our C.
+"""What `millhead read --hash` must print, made from NumPy, Pillow, torch and xxhash, without our C.
 
     reference_stream.py DATA... --batch-size B --seed S [the options of millhead read]
 
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import reference_files as files
 import xxhash
 
 MASK = 2**64 - 1
@@ -123,8 +124,15 @@ class Synthetic:
         return any(bits * 2.0**-53 < self.rate for bits in drawn)
 
 
-def load(paths: list[str]) -> Arrays | Synthetic:
+Data = Arrays | Synthetic | files.Files
+
+
+def load(paths: list[str], options: argparse.Namespace) -> Data:
     """What the paths stand for."""
+    if Path(paths[0]).is_dir():
+        return files.Folder(paths[0], options)
+    if paths[0].endswith((".csv", ".jsonl")):
+        return files.Manifest(paths[0], options)
     if paths[0].startswith("synthetic:"):
         return Synthetic(paths[0].removeprefix("synthetic:"))
     return Arrays(paths)
@@ -214,7 +222,7 @@ def substitute(options: argparse.Namespace, count: int, position: int, attempt: 
 
 
 def chosen(
-    data: Arrays | Synthetic, options: argparse.Namespace, positions: range
+    data: Data, options: argparse.Namespace, positions: range
 ) -> list[tuple[int, int]]:
     """Position and number of the samples that a batch has in the end.
 
@@ -258,13 +266,23 @@ def encoded_batch(name: str, arrays: list[np.ndarray], ragged: bool) -> bytes:
     return head(name, arrays[0].dtype) + numbers + b"".join(array.tobytes() for array in arrays)
 
 
-def hashes(data: Arrays | Synthetic, options: argparse.Namespace) -> dict[str, str]:
+def value_at(data: Data, name: str, number: int, position: int) -> np.ndarray:
+    """A field of a sample; what is random about it belongs to its position."""
+    if isinstance(data, files.Files):
+        return data.value(name, number, position)
+    return data.value(name, number)
+
+
+def hashes(data: Data, options: argparse.Namespace) -> dict[str, str]:
     """Both hashes of what the options choose."""
     names = sorted(dict.fromkeys(options.fields or data.names), key=lambda name: name.encode())
     stream, total = xxhash.xxh3_64(), 0
     for positions in batches(options, share(options, data.count)):
         batch = chosen(data, options, positions)
-        fields = {name: [data.value(name, number) for _, number in batch] for name in names}
+        fields = {
+            name: [value_at(data, name, number, position) for position, number in batch]
+            for name in names
+        }
         for name in names if batch else ():
             stream.update(encoded_batch(name, fields[name], name in data.ragged))
         for at, (position, _) in enumerate(batch):
@@ -285,9 +303,10 @@ def main() -> None:
     parser.add_argument("--drop-last", action="store_true")
     parser.add_argument("--uneven", action="store_true")
     parser.add_argument("--limit-batches", type=int)
+    parser.add_argument("--pipeline")
     parser.add_argument("--on-error", default="raise", choices=["raise", "skip", "replace"])
     options = parser.parse_args()
-    print(json.dumps(hashes(load(options.data), options)))
+    print(json.dumps(hashes(load(options.data, options), options)))
 
 
 if __name__ == "__main__":
