@@ -22,23 +22,40 @@ static void print_help(void)
         "options:\n"
         "%s"
         "  --json             one JSON object: format, samples, fields (name, dtype, shape and\n"
-        "                     bytes of a sample), bytes of all files\n"
+        "                     bytes of a sample), files and their\n"
+        "                     bytes, classes, index\n"
         "  --help             this text\n",
         mh_cli_data_help);
 }
 
-static uint64_t file_bytes(const mh_dataset *data, size_t *out_files)
+static void print_classes_json(const mh_dataset *data)
 {
-    uint64_t all = 0, bytes;
-    for (*out_files = 0; mh_dataset_file(data, *out_files, &bytes); ++*out_files)
-        all += bytes;
-    return all;
+    const char *name;
+    for (uint64_t at = 0; (name = mh_dataset_class(data, at)); at++) {
+        (void)printf("%s", at ? ", " : ", \"classes\": [");
+        mh_cli_print_quoted(name);
+    }
+    (void)printf("%s", mh_dataset_class(data, 0) ? "]" : "");
+}
+
+static void print_index_json(const mh_dataset *data)
+{
+    const char *state = NULL, *path = mh_dataset_index(data, &state);
+    if (!state)
+        return;
+    (void)printf(", \"index\": {\"path\": ");
+    if (path)
+        mh_cli_print_quoted(path);
+    else
+        (void)printf("null");
+    (void)printf(", \"state\": \"%s\"}", state);
 }
 
 static void print_json(const mh_dataset *data)
 {
     char dtype[MH_CLI_DTYPE];
-    size_t count, files;
+    size_t count;
+    uint64_t bytes;
     const mh_field *fields = mh_dataset_fields(data, &count);
     (void)printf("{\"format\": \"%s\", \"samples\": %" PRIu64 ", \"fields\": [",
                  mh_dataset_format(data), mh_dataset_count(data));
@@ -50,7 +67,11 @@ static void print_json(const mh_dataset *data)
             (void)printf("%s%" PRId64, dim ? ", " : "", fields[at].shape[dim]);
         (void)printf("], \"bytes\": %" PRIu64 "}", fields[at].bytes);
     }
-    (void)printf("], \"bytes\": %" PRIu64 "}\n", file_bytes(data, &files));
+    uint64_t files = mh_dataset_files(data, &bytes);
+    (void)printf("], \"files\": %" PRIu64 ", \"bytes\": %" PRIu64, files, bytes);
+    print_classes_json(data);
+    print_index_json(data);
+    (void)printf("}\n");
 }
 
 /* "224x224x3"; a dash for a single value. */
@@ -74,11 +95,16 @@ static void name_text(char *out, size_t room, const char *name)
 static void print_table(const mh_dataset *data)
 {
     char bytes[MH_CLI_BYTES], dtype[MH_CLI_DTYPE], shape[MH_DIMS_MOST * 21], name[256];
-    size_t count, files;
+    size_t count;
+    uint64_t all, files = mh_dataset_files(data, &all), classes = 0;
     const mh_field *fields = mh_dataset_fields(data, &count);
-    uint64_t all = file_bytes(data, &files);
-    (void)printf("%s: %" PRIu64 " samples in %zu file%s, %s\n\n", mh_dataset_format(data),
+    while (mh_dataset_class(data, classes))
+        classes++;
+    (void)printf("%s: %" PRIu64 " samples in %" PRIu64 " file%s, %s", mh_dataset_format(data),
                  mh_dataset_count(data), files, files == 1 ? "" : "s", mh_cli_bytes(bytes, all));
+    if (classes)
+        (void)printf(", %" PRIu64 " classes", classes);
+    (void)printf("\n\n");
     (void)printf("%-20s %-10s %-20s %10s\n", "field", "dtype", "shape of a sample", "bytes");
     for (size_t at = 0; at < count; at++) {
         name_text(name, sizeof name, fields[at].name);

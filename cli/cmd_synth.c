@@ -3,6 +3,7 @@
  */
 #include "interrupts.h"
 #include "options.h"
+#include "synth.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -21,7 +22,7 @@
 typedef struct synth_request {
     const char *words[2]; /* the kind and the directory */
     uint64_t count, seed, columns;
-    bool json, help;
+    bool odd, json, help;
 } synth_request;
 
 typedef struct synth_file {
@@ -36,18 +37,21 @@ typedef struct synth_file {
 static void print_help(void)
 {
     (void)printf(
-        "usage: millhead synth npy DIR --count N [--seed S] [--columns C] [--json]\n"
+        "usage: millhead synth KIND DIR --count N [--seed S] [--columns C] [--odd] [--json]\n"
         "\n"
         "Writes data that depends on the seed alone. Nothing is written over.\n"
         "\n"
         "subjects:\n"
-        "  npy  DIR/x.npy, float32 of N rows and C columns, and DIR/label.npy, int64 of N\n"
+        "  npy       DIR/x.npy, float32 of N rows and C columns, and DIR/label.npy, int64 of N\n"
+        "  imagenet  N pictures like ImageNet's in class folders: JPEG of about 114 KB\n"
         "\n"
         "options:\n"
         "  --count N    samples\n"
         "  --seed S     default 0\n"
         "  --columns C  values of a sample in x.npy (default 16)\n"
-        "  --json       one JSON object: files, bytes\n"
+        "  --odd        imagenet: a picture of each unusual kind more (progressive, grey, CMYK,\n"
+        "               rotated by EXIF, truncated, a PNG named .JPEG)\n"
+        "  --json       one JSON object: files, bytes; of imagenet their number and a hash\n"
         "  --help       this text\n");
 }
 
@@ -57,35 +61,29 @@ static int parse(synth_request *request, int argc, char **argv)
         {"--count", MH_CLI_WHOLE, &request->count, 1},
         {"--seed", MH_CLI_WHOLE, &request->seed, 0},
         {"--columns", MH_CLI_WHOLE, &request->columns, 1},
+        {"--odd", MH_CLI_FLAG, &request->odd, 0},
         {"--json", MH_CLI_FLAG, &request->json, 0},
         {"--help", MH_CLI_FLAG, &request->help, 0},
     };
-    const char *todo = "see millhead synth --help";
+    const char *todo = "see millhead synth --help", *known = "known kinds: npy, imagenet";
     int bad =
         mh_cli_read(table, sizeof table / sizeof *table, request->words, 2, argc, argv, WHERE);
     if (bad || request->help)
         return bad;
     if (!request->words[0])
-        return mh_cli_fail(MH_CLI_USAGE, WHERE, "known kinds: npy", "no kind of data given");
-    if (strcmp(request->words[0], "npy") != 0)
-        return mh_cli_fail(MH_CLI_USAGE, WHERE, "known kinds: npy", "unknown kind '%s'",
-                           request->words[0]);
+        return mh_cli_fail(MH_CLI_USAGE, WHERE, known, "no kind of data given");
+    bool imagenet = strcmp(request->words[0], "imagenet") == 0;
+    if (!imagenet && strcmp(request->words[0], "npy") != 0)
+        return mh_cli_fail(MH_CLI_USAGE, WHERE, known, "unknown kind '%s'", request->words[0]);
     if (!request->words[1])
         return mh_cli_fail(MH_CLI_USAGE, WHERE, todo, "no directory given");
     if (!request->count)
         return mh_cli_fail(MH_CLI_USAGE, WHERE, todo, "no --count given");
+    if (request->odd && !imagenet)
+        return mh_cli_fail(MH_CLI_USAGE, WHERE, todo, "--odd is for imagenet");
     if (request->count > MOST_VALUES / request->columns)
         return mh_cli_fail(MH_CLI_USAGE, WHERE, "give less", "--count times --columns is too much");
     return MH_CLI_OK;
-}
-
-/* splitmix64: value number `at` of the stream `seed`. */
-static uint64_t drawn(uint64_t seed, uint64_t at)
-{
-    uint64_t bits = seed + (at + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    bits = (bits ^ (bits >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    bits = (bits ^ (bits >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return bits ^ (bits >> 31);
 }
 
 /* From -1 up to 1, each exactly a float. */
@@ -122,7 +120,7 @@ static bool write_file(synth_file *out, uint64_t count, uint64_t seed)
     if (!write_head(out, count))
         return false;
     for (uint64_t at = 0; at < values; at++) {
-        uint64_t random = drawn(seed, at);
+        uint64_t random = mh_synth_drawn(seed, at);
         uint64_t label = htole64(random % CLASSES);
         uint32_t real = float_bits(random);
         const void *item = out->item_bytes == sizeof real ? (const void *)&real : &label;
@@ -173,7 +171,7 @@ static int write_all(synth_file files[2], const synth_request *request)
         if (!(files[at].file = fopen(files[at].path, "wxe")))
             return fail_write(files, at, files[at].path, directory, made_directory);
     for (size_t at = 0; at < 2; at++)
-        if (!write_file(&files[at], request->count, drawn(request->seed, at)))
+        if (!write_file(&files[at], request->count, mh_synth_drawn(request->seed, at)))
             return fail_write(files, 2, files[at].path, directory, made_directory);
     return MH_CLI_OK;
 }
@@ -206,6 +204,9 @@ int mh_cmd_synth(int argc, char **argv)
         print_help();
         return MH_CLI_OK;
     }
+    if (strcmp(request.words[0], "imagenet") == 0)
+        return mh_synth_imagenet(request.words[1], request.count, request.seed, request.odd,
+                                 request.json);
     synth_file files[2] = {
         {.type = "<f4", .item_bytes = 4, .columns = request.columns},
         {.type = "<i8", .item_bytes = 8},

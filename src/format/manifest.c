@@ -177,7 +177,7 @@ static mh_status add_column(mh_dataset *dataset, const mh_column *column, mh_err
         field = (mh_field){.dtype = {column->whole_lists ? 0 : 2, 64},
                            .dims = column->dims,
                            .ragged = 1,
-                           .shape = {(int64_t)column->longest, (int64_t)column->inner}};
+                           .shape = {(int64_t)column->longest_list, (int64_t)column->inner}};
     else if (column->kind == MH_CELL_REAL)
         field.dtype.code = 2;
     return add_field(dataset, column->name, (manifest_field){.kind = VALUE, .column = column},

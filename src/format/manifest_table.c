@@ -96,8 +96,8 @@ static bool count_list(mh_column *column, const mh_cell *cell)
     uint32_t dims;
     uint64_t outer, inner;
     (void)mh_cell_list(cell->text, cell->length, &dims, &outer, &inner, count_number, column);
-    if (outer > column->longest)
-        column->longest = outer;
+    if (outer > column->longest_list)
+        column->longest_list = outer;
     if (dims && !column->dims) {
         column->dims = dims;
         column->inner = inner;
@@ -155,8 +155,8 @@ static mh_status look(void *context, const mh_cell *cell, mh_error *err)
     column->kind = kind;
     column->filled += cell->kind != MH_CELL_EMPTY;
     column->text_bytes += cell->length + 1;
-    if (kind == MH_CELL_TEXT || cell->kind != MH_CELL_LIST)
-        column->longest = cell->length > column->longest ? cell->length : column->longest;
+    if (cell->length > column->longest)
+        column->longest = cell->length;
     return MH_OK;
 }
 

@@ -15,7 +15,8 @@ typedef struct mh_column {
     uint32_t dims;         /* of lists */
     uint64_t inner;        /* of lists of lists: numbers in each */
     bool whole_lists;      /* no list has a number with a fraction */
-    uint64_t longest;      /* text, or list by its first dimension */
+    uint64_t longest;      /* text, in bytes */
+    uint64_t longest_list; /* by its first dimension */
     uint64_t first_line;   /* that says what it is */
     int64_t *whole;        /* WHOLE: of each row. LIST: of all, where whole_lists */
     double *real;          /* REAL, and LIST else */

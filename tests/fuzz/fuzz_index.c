@@ -58,7 +58,9 @@ static void check(const uint8_t *bytes, uint64_t size)
     }
     for (uint32_t i = 0; i < index.directory_count; i++) {
         require(index.directories[i].parent < index.directory_count);
-        require(mh_index_path(&index, i)[0] != '/' && !strstr(mh_index_path(&index, i), "../"));
+        require(mh_index_path(&index, i)[0] != '/');
+        require(!strstr(mh_index_path(&index, i), "/../") &&
+                !strstr(mh_index_path(&index, i), "//"));
         letters += strlen(mh_index_path(&index, i));
     }
     for (uint32_t i = 0; i < index.class_count; i++)

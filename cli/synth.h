@@ -1,0 +1,27 @@
+/* synth.h - what the files of millhead synth share
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef MILLHEAD_CLI_SYNTH_H
+#define MILLHEAD_CLI_SYNTH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* splitmix64: value number `at` of the stream `seed`. */
+static inline uint64_t mh_synth_drawn(uint64_t seed, uint64_t at)
+{
+    uint64_t bits = seed + (at + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    bits = (bits ^ (bits >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    bits = (bits ^ (bits >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return bits ^ (bits >> 31);
+}
+
+/* A picture that compresses like a photo: leaves that hide one another, and noise of all sizes. RGB
+ * into `rgb`, which has width * height * 3 bytes. False: no memory. */
+bool mh_synth_scene(uint8_t *rgb, int width, int height, uint64_t seed);
+
+/* Writes `count` pictures like ImageNet's into class folders of `directory`; with `odd`, one of
+ * each unusual kind more. Prints what was written. An exit code of the command. */
+int mh_synth_imagenet(const char *directory, uint64_t count, uint64_t seed, bool odd, bool json);
+
+#endif
