@@ -139,6 +139,21 @@ static PyObject *dataset_fingerprint(PyObject *self, void *unused)
         mh_dataset_fingerprint(((mh_dataset_object *)self)->dataset));
 }
 
+static PyObject *dataset_classes(PyObject *self, void *unused)
+{
+    (void)unused;
+    const char *name;
+    PyObject *list = PyList_New(0);
+    for (uint64_t at = 0;
+         list && (name = mh_dataset_class(((mh_dataset_object *)self)->dataset, at)); at++) {
+        PyObject *text = PyUnicode_DecodeFSDefault(name);
+        if (!text || PyList_Append(list, text) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(text);
+    }
+    return list;
+}
+
 static int take_numbers(PyObject *list, uint64_t *out, Py_ssize_t count)
 {
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -184,6 +199,8 @@ static PyGetSetDef dataset_getset[] = {
     {"fields", dataset_fields, NULL,
      "(name, type's code, type's bits, shape of one sample, is it ragged) in order of name.", NULL},
     {"format", dataset_format, NULL, "The format's name.", NULL},
+    {"classes", dataset_classes, NULL, "The name for each label; empty where there are none.",
+     NULL},
     {"fingerprint", dataset_fingerprint, NULL, "Changes when what the dataset holds does.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

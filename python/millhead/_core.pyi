@@ -222,6 +222,8 @@ class Dataset:
     #: order of name.
     fields: tuple[tuple[str, int, int, tuple[int, ...], int], ...]
     format: str
+    #: A name for each label; empty where there are none.
+    classes: list[str]
     fingerprint: int
     def __init__(
         self,

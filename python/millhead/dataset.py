@@ -43,6 +43,11 @@ class Dataset:
         """The type and the shape of each field of a sample."""
         return self._opened.fields()
 
+    @property
+    def classes(self) -> list[str]:
+        """The name of the class for each ``label``; empty where there are none."""
+        return self._opened.core.classes
+
     def __getitem__(self, index: Any) -> dict[str, Any]:
         """One sample, or a batch.
 
@@ -102,8 +107,9 @@ def open(
     """Open data as a dataset of samples by number.
 
     Args:
-        data: ``.npy`` and ``.npz`` files, one or a list: a field for each array, named after it; or
-            ``"synthetic:count=1000"`` (docs/native.md).
+        data: ``.npy`` and ``.npz`` files, one or a list: a field for each array, named after it; a
+            folder with a folder for each class, or a ``.csv`` or ``.jsonl`` with a column of paths
+            (docs/images.md); or ``"synthetic:count=1000"`` (docs/native.md).
         fields: the ones to read, in the order of the dict; ``_index`` is a sample's number.
         output: ``"torch"`` or ``"numpy"``; None: torch where it can be imported.
         options: what to read, as :class:`millhead.Loader` takes it: ``pipeline``, ``profile``,

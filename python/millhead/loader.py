@@ -43,8 +43,9 @@ class Loader:
     is yours: it may be written to, kept, and outlives the loader.
 
     Args:
-        data: ``.npy`` and ``.npz`` files, one or a list: a field for each array, named after it; or
-            ``"synthetic:count=1000"`` (docs/native.md).
+        data: ``.npy`` and ``.npz`` files, one or a list: a field for each array, named after it; a
+            folder with a folder for each class, or a ``.csv`` or ``.jsonl`` with a column of paths
+            (docs/images.md); or ``"synthetic:count=1000"`` (docs/native.md).
         batch_size: samples of this rank in a batch.
         fields: the ones to read, in the order of the dict; ``_index`` is a sample's number.
         pipeline, profile: what becomes of pictures, ``"decode | random_resized_crop 224"``.
@@ -245,6 +246,11 @@ class Loader:
         if self._pins:  # a copy: torch gives its memory to others only after copies from it ended
             batch = {name: value.pin_memory() for name, value in batch.items()}
         return batch if self.map is None else counts.mapped(self.map, batch)
+
+    @property
+    def classes(self) -> list[str]:
+        """The name of the class for each ``label``; empty where there are none."""
+        return self._opened.core.classes
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next ``iter()`` be that epoch; a loaded position in it stays."""
