@@ -216,7 +216,7 @@ static int fail_open(const read_request *request, mh_status status, const mh_err
     if (status == MH_ERR_NOMEM) /* what was allowed is configuration, what there is is not */
         return mh_cli_fail(request->options.memory_bytes ? MH_CLI_USAGE : MH_CLI_FAILED, WHERE,
                            "give a smaller --batch-size or more --memory", "%s", err->message);
-    return mh_cli_fail(MH_CLI_FAILED, WHERE, mh_cli_data_remedy(status), "%s", err->message);
+    return mh_cli_fail(MH_CLI_FAILED, WHERE, mh_cli_data_remedy(status, err), "%s", err->message);
 }
 
 static int run_epoch(read_result *result, const read_request *request, mh_dataset *data)
@@ -241,7 +241,7 @@ static int run_epoch(read_result *result, const read_request *request, mh_datase
     if (mh_cli_interrupted())
         return mh_cli_fail(MH_CLI_INTERRUPTED, WHERE, "run it again, or go on with --start",
                            "interrupted at position %" PRIu64, position);
-    return mh_cli_fail(MH_CLI_FAILED, WHERE, mh_cli_data_remedy(status), "%s", err.message);
+    return mh_cli_fail(MH_CLI_FAILED, WHERE, mh_cli_data_remedy(status, &err), "%s", err.message);
 }
 
 /* --- printing --- */

@@ -19,8 +19,10 @@ void mh_cli_data_init(mh_cli_data *data)
     mh_dataset_options_init(&data->options);
 }
 
-const char *mh_cli_data_remedy(mh_status status)
+const char *mh_cli_data_remedy(mh_status status, const mh_error *err)
 {
+    if (strstr(err->message, "://")) /* it says itself what to change */
+        return "see docs/remote.md";
     switch (status) {
     case MH_ERR_INVALID:
         return "give files that belong together";
@@ -109,5 +111,5 @@ int mh_cli_open_data(mh_dataset **out, const char *const *paths, const mh_cli_da
     if (data->fields && status == MH_ERR_INVALID && opens_without_choice(paths, count, data))
         return mh_cli_fail(MH_CLI_USAGE, where, "give names of these in --fields", "%s",
                            err.message);
-    return mh_cli_fail(MH_CLI_FAILED, where, mh_cli_data_remedy(status), "%s", err.message);
+    return mh_cli_fail(MH_CLI_FAILED, where, mh_cli_data_remedy(status, &err), "%s", err.message);
 }

@@ -39,7 +39,7 @@ int mh_cli_open_data(mh_dataset **out, const char *const *paths, const mh_cli_da
                      const char *where);
 
 /* What to do about data that cannot be read. */
-const char *mh_cli_data_remedy(mh_status status);
+const char *mh_cli_data_remedy(mh_status status, const mh_error *err);
 
 /* "float32", as NumPy calls it; returns `out`. */
 #define MH_CLI_DTYPE 16

@@ -202,6 +202,8 @@ static mh_status find_format(const mh_format **out, const mh_dataset *dataset, c
             *out = *format;
             return MH_OK;
         }
+    if (candidate.directory && dataset->source != &mh_source_file)
+        return MH_ERR_NOT_FOUND; /* as its source said it */
     return mh_fail(err, MH_ERR_UNSUPPORTED, "%s has none of the formats known: see millhead list",
                    path);
 }
@@ -341,6 +343,7 @@ mh_status mh_dataset_open(mh_dataset **out, const char *const *paths, size_t cou
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a dataset");
     atomic_init(&dataset->refs, 1);
     mh_status status = open_parts(dataset, paths, count, &options, err);
+    mh_source_rest();
     if (status != MH_OK) {
         mh_dataset_unref(dataset);
         return status;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-const mh_source_type *const mh_sources[] = {NULL};
+const mh_source_type *const mh_sources[] = {&mh_source_http, &mh_source_s3, NULL};
 
 /* Whether a list of words, with spaces between them, has this one. */
 static bool has_word(const char *words, const char *word, size_t length)

@@ -8,9 +8,10 @@
 #define MH_SOURCE_NET_H
 
 #include "source/http.h"
+#include "source/transport.h"
 
-/* One more whenever mh_net or the structs of http.h change. */
-#define MH_NET_VERSION 1
+/* One more whenever mh_net or the structs of http.h and transport.h change. */
+#define MH_NET_VERSION 2
 
 /* The functions behind those of http.h, which has the contract of each. Either library frees what
  * it has allocated itself. */
@@ -21,6 +22,7 @@ typedef struct mh_net {
                      mh_error *err);
     const char *(*shown)(const mh_http *http);
     void (*close)(mh_http *http);
+    const mh_transport_type *transport;
 } mh_net;
 
 /* All that libmillhead-net.so exports, by this name. */

@@ -5,9 +5,11 @@
  * a wheel meets whichever is installed. */
 #define CURL_DISABLE_DEPRECATION
 #include "source/net.h"
+#include "source/net_transport.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "source/redact.h"
 #include <curl/curl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -37,20 +39,10 @@ static void begin(void)
     begun = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
 }
 
-/* Without user, password, query and fragment. */
-static void show_url(char out[URL_BYTES], const char *url)
+bool mh_net_begin(void)
 {
-    size_t before = (size_t)(strstr(url, "://") - url) + strlen("://");
-    const char *host = url + before, *user_end = NULL;
-    size_t length = strcspn(host, "?#");
-    for (const char *at = host; at < host + strcspn(host, "/?#"); at++)
-        if (*at == '@')
-            user_end = at;
-    if (user_end) {
-        length -= (size_t)(user_end + 1 - host);
-        host = user_end + 1;
-    }
-    (void)snprintf(out, URL_BYTES, "%.*s%.*s", (int)before, url, (int)length, host);
+    (void)pthread_once(&once, begin);
+    return begun;
 }
 
 /* --- what curl calls --- */
@@ -150,8 +142,7 @@ static mh_status open_one(mh_http **out, const char *url, mh_error *err)
     if (strlen(url) >= URL_BYTES)
         return mh_fail(err, MH_ERR_UNSUPPORTED, "an address of %zu characters, more than %d",
                        strlen(url), URL_BYTES - 1);
-    (void)pthread_once(&once, begin);
-    mh_http *http = begun ? mh_calloc(1, sizeof *http) : NULL;
+    mh_http *http = mh_net_begin() ? mh_calloc(1, sizeof *http) : NULL;
     if (http)
         http->easy = curl_easy_init();
     if (!http || !http->easy) {
@@ -159,7 +150,7 @@ static mh_status open_one(mh_http **out, const char *url, mh_error *err)
         return mh_fail(err, MH_ERR_NOMEM, "no memory to read an address");
     }
     (void)snprintf(http->url, sizeof http->url, "%s", url);
-    show_url(http->shown, url);
+    mh_redact_url(http->shown, sizeof http->shown, url);
     if (!set_up(http)) {
         close_one(http);
         return mh_fail(err, MH_ERR_UNSUPPORTED, "libcurl %s lacks an option that is needed",
@@ -190,7 +181,7 @@ static void remember_place(mh_http *http)
     if (curl_easy_getinfo(http->easy, CURLINFO_EFFECTIVE_URL, &url) == CURLE_OK && url &&
         strlen(url) < URL_BYTES && strcmp(url, http->url) != 0) {
         (void)snprintf(http->url, sizeof http->url, "%s", url);
-        show_url(http->shown, url);
+        mh_redact_url(http->shown, sizeof http->shown, url);
     }
 }
 
@@ -240,4 +231,5 @@ const mh_net mh_net_curl = {
     .get = get_one,
     .shown = shown_one,
     .close = close_one,
+    .transport = &mh_transport_curl,
 };

@@ -102,12 +102,18 @@ struct mh_source {
 };
 
 extern const mh_source_type mh_source_file;
+extern const mh_source_type mh_source_http;
+extern const mh_source_type mh_source_s3;
 
 /* The sources that names may ask for by a scheme; ended by NULL. */
 extern const mh_source_type *const mh_sources[];
 
 /* The source of that path or URL. MH_ERR_UNSUPPORTED: no source has its scheme. */
 MH_MUST_CHECK mh_status mh_source_of(const mh_source_type **out, const char *name, mh_error *err);
+
+/* Ends what stat, get and list keep for the next call: connections and their thread. Whoever called
+ * them calls it when all is asked. Any thread; a call of another thread makes them anew. */
+void mh_source_rest(void);
 
 /* Any thread, as all below but close. Errors name the object and the offset. A read beyond the end,
  * or of an object that is not as it was when it was listed, is MH_ERR_IO; a whole one that is

@@ -4,13 +4,16 @@
 #include "source/storage.h"
 
 #include "base/error.h"
-#include "base/json.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define KEY_ROOM 32
-#define KNOWN "endpoint_url, region, profile, anon, key, secret, token, style, link_local, ca_file"
+#define VALUE_ROOM MH_STORAGE_TOKEN_ROOM
+#define TIMEOUT_S 120.0
+#define KNOWN                                                                                      \
+    "endpoint_url, region, profile, anon, key, secret, token, style, link_local, ca_file, timeout"
 
 typedef struct text_option {
     const char *name;
@@ -65,25 +68,58 @@ static mh_status set(mh_storage *out, const char *key, const char *value, mh_err
         return out->path_style || out->virtual_host ? MH_OK
                                                     : fail_value(err, key, "path or virtual");
     }
+    if (strcmp(key, "timeout") == 0) {
+        char *end;
+        out->timeout_s = strtod(value, &end);
+        return end != value && !*end && out->timeout_s >= 0.01 && out->timeout_s <= 86400
+                   ? MH_OK
+                   : fail_value(err, key, "seconds");
+    }
     return mh_fail(err, MH_ERR_INVALID, "unknown storage option '%.31s': there are " KNOWN, key);
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* A value may have commas and percent signs as %2C and %25. False: it is too long or has a NUL. */
+static bool take_value(char out[VALUE_ROOM], const char *text, size_t length)
+{
+    size_t used = 0;
+    for (size_t at = 0; at < length; at++) {
+        char c = text[at];
+        int high = c == '%' && length - at > 2 ? hex_digit(text[at + 1]) : -1;
+        int low = high >= 0 ? hex_digit(text[at + 2]) : -1;
+        if (low >= 0) {
+            c = (char)(high << 4 | low);
+            at += 2;
+        }
+        if (used == VALUE_ROOM - 1 || c == '\0')
+            return false;
+        out[used++] = c;
+    }
+    out[used] = '\0';
+    return true;
 }
 
 static mh_status read_pairs(mh_storage *out, const char *text, mh_error *err)
 {
     while (*text) {
-        char key[KEY_ROOM], value[MH_STORAGE_TOKEN_ROOM];
+        char key[KEY_ROOM], value[VALUE_ROOM];
         size_t part = strcspn(text, ","), name = strcspn(text, "=,");
         if (name == part)
             return mh_fail(err, MH_ERR_INVALID,
                            "storage options are written KEY=VALUE,KEY=VALUE: there are " KNOWN);
-        size_t kept = name < KEY_ROOM ? name : KEY_ROOM - 1, length = part - name - 1;
+        size_t kept = name < KEY_ROOM ? name : KEY_ROOM - 1;
         memcpy(key, text, kept);
         key[kept] = '\0';
-        if (length >= sizeof value)
-            return fail_value(err, key, "shorter");
-        memcpy(value, text + name + 1, length);
-        value[length] = '\0';
-        mh_status status = set(out, key, value, err);
+        mh_status status = take_value(value, text + name + 1, part - name - 1)
+                               ? set(out, key, value, err)
+                               : fail_value(err, key, "shorter");
         explicit_bzero(value, sizeof value);
         MH_TRY(status);
         text += part + (text[part] == ',');
@@ -91,51 +127,12 @@ static mh_status read_pairs(mh_storage *out, const char *text, mh_error *err)
     return MH_OK;
 }
 
-static mh_status read_value(mh_storage *out, mh_json *json, const char *key, mh_error *err)
-{
-    mh_json_token token;
-    char value[MH_STORAGE_TOKEN_ROOM];
-    mh_status status;
-    switch (mh_json_next(json, &token)) {
-    case MH_JSON_TRUE:
-    case MH_JSON_FALSE:
-        return set(out, key, token.kind == MH_JSON_TRUE ? "true" : "false", err);
-    case MH_JSON_NULL:
-        return MH_OK;
-    case MH_JSON_STRING:
-        if (token.length >= sizeof value)
-            return fail_value(err, key, "shorter");
-        (void)mh_json_text(&token, value, sizeof value);
-        status = set(out, key, value, err);
-        explicit_bzero(value, sizeof value);
-        return status;
-    default:
-        return fail_value(err, key, "a text");
-    }
-}
-
-static mh_status read_json(mh_storage *out, const char *text, mh_error *err)
-{
-    mh_json json;
-    mh_json_token token;
-    char key[KEY_ROOM];
-    mh_json_init(&json, text, strlen(text));
-    mh_json_kind kind = mh_json_next(&json, &token);
-    while (kind == MH_JSON_OBJECT && (mh_json_next(&json, &token)) == MH_JSON_KEY) {
-        (void)mh_json_text(&token, key, sizeof key);
-        MH_TRY(read_value(out, &json, key, err));
-    }
-    return token.kind == MH_JSON_OBJECT_END
-               ? MH_OK
-               : mh_fail(err, MH_ERR_INVALID, "storage options are not a JSON object");
-}
-
 mh_status mh_storage_read(mh_storage *out, const char *text, mh_error *err)
 {
     mh_status status = MH_OK;
-    *out = (mh_storage){0};
+    *out = (mh_storage){.timeout_s = TIMEOUT_S};
     if (text && *text)
-        status = *text == '{' ? read_json(out, text, err) : read_pairs(out, text, err);
+        status = read_pairs(out, text, err);
     if (status == MH_OK && *out->key && !*out->secret)
         status = mh_fail(err, MH_ERR_INVALID, "storage option key needs secret, too");
     if (status != MH_OK)

@@ -20,10 +20,12 @@ typedef struct mh_storage {
     bool path_style;
     bool link_local; /* addresses such as 169.254.169.254 may be read */
     char ca_file[512];
+    double timeout_s; /* of one request with all its repeats */
 } mh_storage;
 
-/* `text` is "endpoint_url=http://127.0.0.1:9000,anon=true", or a JSON object with those keys; NULL
- * and "" are nothing. Pure. MH_ERR_INVALID names the key that is wrong, never a value. */
+/* `text` is "endpoint_url=http://127.0.0.1:9000,anon=true", with commas and percent signs in values
+ * as %2C and %25; NULL and "" are nothing. Pure. MH_ERR_INVALID names the key that is wrong, never
+ * a value. */
 MH_MUST_CHECK mh_status mh_storage_read(mh_storage *out, const char *text, mh_error *err);
 
 void mh_storage_wipe(mh_storage *storage);
