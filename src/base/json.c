@@ -391,6 +391,22 @@ static bool json_word(mh_json *json, const char *word)
     return true;
 }
 
+/* What Python's json module writes for numbers that JSON has no text for. */
+static bool json_python_number(mh_json *json, mh_json_token *token)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t length = strlen(words[i]);
+        if (json->size - json->at < length || memcmp(json->data + json->at, words[i], length) != 0)
+            continue;
+        token->text = json->data + json->at;
+        token->length = length;
+        json->at += length;
+        return true;
+    }
+    return false;
+}
+
 /* Behind a value, or behind the bracket that ends one. */
 static void json_value_done(mh_json *json)
 {
@@ -445,7 +461,8 @@ static mh_json_kind json_value(mh_json *json, mh_json_token *token, char c)
         if (json->at >= json->size)
             return json_fail(json, token, "cut short");
         token->kind = MH_JSON_NUMBER_VALUE;
-        good = json_number(json, token);
+        good =
+            (json->python_numbers && json_python_number(json, token)) || json_number(json, token);
     }
     if (!good)
         return json_fail(json, token, NULL);

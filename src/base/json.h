@@ -8,10 +8,11 @@
  *     mh_json_init(&json, text, size);
  *     while (mh_json_next(&json, &token) > MH_JSON_END) ...
  *
- * Exactly RFC 8259: no comments, no trailing commas, no NaN, strings of valid UTF-8 without single
- * surrogates. Two limits: values nest at most MH_JSON_DEPTH deep and a number has at most
- * MH_JSON_NUMBER characters. Reading stops behind the first whole value, where json.at points: what
- * follows is the caller's business, such as the next of several objects glued together.
+ * Exactly RFC 8259: no comments, no trailing commas, no NaN (but see python_numbers), strings of
+ * valid UTF-8 without single surrogates. Two limits: values nest at most MH_JSON_DEPTH deep and a
+ * number has at most MH_JSON_NUMBER characters. Reading stops behind the first whole value, where
+ * json.at points: what follows is the caller's business, such as the next of several objects glued
+ * together.
  */
 #ifndef MH_BASE_JSON_H
 #define MH_BASE_JSON_H
@@ -54,7 +55,8 @@ typedef struct mh_json {
     const char *problem; /* NULL: none yet */
     uint64_t objects;    /* bit d: level d is an object, else an array */
     unsigned depth;
-    unsigned expect; /* what may come next */
+    unsigned expect;     /* what may come next */
+    bool python_numbers; /* set after init: NaN, Infinity and -Infinity are numbers too */
 } mh_json;
 
 /* `data` need not end in NUL and must live as long as the parser and its tokens. */
