@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 
 /* Whatever else is a folder comes before plain folders. */
-const mh_format *const mh_formats[] = {&mh_format_npy, &mh_format_synthetic, &mh_format_manifest,
-                                       &mh_format_folder, NULL};
+const mh_format *const mh_formats[] = {&mh_format_npy,      &mh_format_synthetic, &mh_format_zarr,
+                                       &mh_format_manifest, &mh_format_folder,    NULL};
 
 void mh_dataset_options_init_sized(mh_dataset_options *options, size_t size)
 {
@@ -131,6 +131,8 @@ static mh_status choose_fields(mh_dataset *dataset, const mh_dataset_options *op
 {
     size_t kept = 0;
     sort_fields(dataset);
+    if (dataset->fields_chosen)
+        return dataset->field_count ? MH_OK : mh_fail(err, MH_ERR_INVALID, "no field is wanted");
     for (size_t i = 0; options->fields && i < options->field_count; i++) {
         size_t at = 0;
         while (at < dataset->field_count &&
@@ -321,7 +323,12 @@ static mh_status open_parts(mh_dataset *dataset, const char *const *paths, size_
     MH_TRY(mh_source_of(&dataset->source, paths[0], err));
     MH_TRY(find_format(&dataset->format, dataset, paths[0], err));
     MH_TRY(check_options(dataset, err));
-    MH_TRY(dataset->format->open(dataset, paths, count, err));
+    dataset->options.fields = options->fields;
+    dataset->options.field_count = options->field_count;
+    mh_status status = dataset->format->open(dataset, paths, count, err);
+    dataset->options.fields = NULL; /* they are the caller's */
+    dataset->options.field_count = 0;
+    MH_TRY(status);
     MH_TRY(choose_fields(dataset, options, err));
     if (dataset->format->finish)
         MH_TRY(dataset->format->finish(dataset, err));

@@ -119,11 +119,12 @@ typedef struct mh_process_source {
 struct mh_dataset {
     const mh_format *format;
     const mh_source_type *source;
-    mh_dataset_options options; /* copies of the texts that were given; `fields` are not kept */
+    mh_dataset_options options; /* copies of the texts that were given; `fields` only in open */
     mh_objects objects;         /* those of a list are freed with the dataset */
     mh_field *fields;           /* in order of name once open; names are freed with the dataset */
     uint32_t *tags;             /* the format's number for each */
     size_t field_count;
+    int fields_chosen; /* open has applied options.fields itself */
     uint64_t count;
     int by_units;             /* samples are made of units, else of pieces */
     int units_shared;         /* several samples need the same unit */
@@ -146,6 +147,7 @@ extern const mh_format mh_format_folder;
 extern const mh_format mh_format_manifest;
 extern const mh_format mh_format_npy;
 extern const mh_format mh_format_synthetic;
+extern const mh_format mh_format_zarr;
 
 /* How the dataset's source is to be opened. The texts are the dataset's. */
 mh_source_options mh_dataset_source_options(const mh_dataset *dataset, uint32_t in_flight);

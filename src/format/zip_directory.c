@@ -171,3 +171,15 @@ mh_status mh_zip_local_read(uint64_t *out_offset, const uint8_t *local, const mh
     *out_offset = offset;
     return MH_OK;
 }
+
+mh_status mh_zip_local_skip(uint64_t *out, const uint8_t *bytes, uint64_t size, mh_error *err)
+{
+    if (size < MH_ZIP_LOCAL_BYTES || !is_record(bytes, "\3\4"))
+        return mh_fail(err, MH_ERR_CORRUPT, "zip header: not there");
+    uint64_t length = MH_ZIP_LOCAL_BYTES + get16(bytes + 26) + get16(bytes + 28);
+    if (length > size)
+        return mh_fail(err, MH_ERR_CORRUPT, "zip header: %llu bytes, there should be at most %llu",
+                       (unsigned long long)length, (unsigned long long)size);
+    *out = length;
+    return MH_OK;
+}

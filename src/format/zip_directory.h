@@ -43,4 +43,9 @@ MH_MUST_CHECK mh_status mh_zip_local_read(uint64_t *out_offset, const uint8_t *l
                                           const mh_zip_entry *entry, const mh_zip_end *end,
                                           mh_error *err);
 
+/* Bytes of the local header that the `size` bytes begin with, name and extras among them: at most
+ * `size`. For an entry whose header was read together with what follows. MH_ERR_CORRUPT. */
+MH_MUST_CHECK mh_status mh_zip_local_skip(uint64_t *out, const uint8_t *bytes, uint64_t size,
+                                          mh_error *err);
+
 #endif

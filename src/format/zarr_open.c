@@ -1,0 +1,286 @@
+/* zarr_open.c - opening a Zarr store: which arrays become fields, and the windows over them
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "format/zarr_data.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- which arrays --- */
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* The array `lat` along the dimension `lat`. */
+static bool is_coordinate(const mh_zarr_node *node)
+{
+    return node->array.dims == 1 && strcmp(last_part(node->path), node->array.dim_names[0]) == 0;
+}
+
+/* Whether a text of parts ("time=4,lat=64") has one for that name. */
+static bool has_part(const char *text, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = text; at; at = strchr(at, ',')) {
+        at += strspn(at, ", ");
+        if (strncmp(at, name, length) == 0 && at[length + strspn(at + length, " ")] == '=')
+            return true;
+    }
+    return false;
+}
+
+/* Without a choice of the user's: everything that windows cut, but for coordinates. */
+static bool is_default(const mh_zarr_node *node, const char *window)
+{
+    const mh_zarr_array *array = &node->array;
+    if (node->refused.code != MH_OK)
+        return array->dims > 1 || node->refused.code == MH_ERR_CORRUPT;
+    if (array->dims == 0 || is_coordinate(node))
+        return false;
+    bool cut = !window || !*window;
+    for (uint32_t i = 0; i < array->dims && !cut; i++)
+        cut = has_part(window, array->dim_names[i]);
+    return cut;
+}
+
+static mh_status fail_unknown(const mh_zarr_data *data, const char *name, mh_error *err)
+{
+    char known[256] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < data->nodes.count && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                                 data->nodes.list[i].name);
+    return mh_fail(err, MH_ERR_INVALID, "unknown field '%s': %s has %s", name, data->path, known);
+}
+
+/* Node number `at` as the next variable. */
+static mh_status take_node(mh_zarr_data *data, size_t at, mh_error *err)
+{
+    const mh_zarr_node *node = &data->nodes.list[at];
+    for (size_t i = 0; i < data->count; i++)
+        if (data->list[i].node == node)
+            return MH_OK;
+    if (node->refused.code != MH_OK) {
+        if (err)
+            *err = node->refused;
+        return node->refused.code;
+    }
+    data->list[data->count++].node = node;
+    return MH_OK;
+}
+
+static mh_status take_named(mh_zarr_data *data, const char *name, mh_error *err)
+{
+    for (size_t i = 0; i < data->nodes.count; i++)
+        if (strcmp(data->nodes.list[i].name, name) == 0)
+            return take_node(data, i, err);
+    return fail_unknown(data, name, err);
+}
+
+static mh_status choose(mh_zarr_data *data, const mh_dataset_options *options, mh_error *err)
+{
+    const size_t count = data->nodes.count;
+    data->list = mh_calloc(count, sizeof *data->list);
+    data->variables = mh_calloc(count, sizeof *data->variables);
+    if (!data->list || !data->variables)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu arrays", count);
+    for (size_t i = 0; options->fields && i < options->field_count; i++)
+        if (strncmp(options->fields[i], "target", 6) != 0) /* comes with its variable */
+            MH_TRY(take_named(data, options->fields[i], err));
+    for (size_t i = 0; !options->fields && i < count; i++)
+        if (count == 1 || is_default(&data->nodes.list[i], options->window))
+            MH_TRY(take_node(data, i, err));
+    if (data->count == 0)
+        return mh_fail(err, MH_ERR_INVALID, "%s: no array has the dimensions of the window",
+                       data->path);
+    return MH_OK;
+}
+
+/* --- as array/ has them --- */
+
+mh_status mh_zarr_variable_fill(mh_variable *out, mh_zarr_node *node, bool cf, mh_error *err)
+{
+    mh_zarr_array *array = &node->array;
+    *out = (mh_variable){.name = node->name,
+                         .dims = array->dims,
+                         .dtype = array->type.dtype,
+                         .swapped = array->type.big_endian};
+    for (uint32_t i = 0; i < array->dims; i++) {
+        if (!array->dim_names[i][0]) /* as xarray calls them */
+            (void)snprintf(array->dim_names[i], MH_ZARR_NAME_ROOM, "dim_%u", i);
+        out->dim_names[i] = array->dim_names[i];
+        out->shape[i] = (uint64_t)array->shape[i];
+        out->chunk[i] = (uint64_t)array->chunk[i];
+    }
+    memcpy(out->fill, array->fill, sizeof out->fill);
+    if (cf)
+        out->decoding = array->decoding;
+    return mh_variable_steps_transposed(out, array->order, err);
+}
+
+static mh_status fill_variables(mh_dataset *dataset, mh_zarr_data *data, mh_error *err)
+{
+    const char *decode = dataset->options.decode;
+    bool cf = !decode || strcmp(decode, "cf") == 0;
+    uint64_t objects = 0, chunks;
+    if (!cf && strcmp(decode, "none") != 0)
+        return mh_fail(err, MH_ERR_INVALID, "unknown decode '%s': cf or none", decode);
+    for (size_t i = 0; i < data->count; i++) {
+        mh_zarr_variable *variable = &data->list[i];
+        const mh_zarr_array *array = &variable->node->array;
+        MH_TRY(mh_zarr_variable_fill(&data->variables[i], (mh_zarr_node *)variable->node, cf, err));
+        MH_TRY(mh_variable_check(&data->variables[i], &variable->chunk_bytes, &chunks, err));
+        variable->first_object = (uint32_t)objects;
+        variable->grid_count = mh_zarr_grid_count(array);
+        if (variable->grid_count > UINT32_MAX - objects)
+            return mh_fail(err, MH_ERR_UNSUPPORTED, "%s: more than 2^32 chunks", data->path);
+        objects += variable->grid_count;
+        uint64_t stored = mh_chain_stored_most(&array->chain), bytes = variable->chunk_bytes;
+        if (array->chain.count == 0 && !array->sharded && !data->store.listed) {
+            data->any_plain = true;
+            bytes = 0;
+        }
+        if (stored + bytes > dataset->unit_bytes_most)
+            dataset->unit_bytes_most = stored + bytes;
+    }
+    if (!data->store.listed)
+        dataset->objects =
+            (mh_objects){.count = (uint32_t)objects, .describe = mh_zarr_describe, .context = data};
+    return MH_OK;
+}
+
+/* --- windows --- */
+
+typedef struct coordinates {
+    mh_dataset *dataset;
+    double *values; /* of the last one asked for */
+} coordinates;
+
+static mh_status look_up(void *context, const char *dim, mh_coordinate *out, mh_error *err)
+{
+    coordinates *c = context;
+    const mh_zarr_data *data = c->dataset->own;
+    for (size_t i = 0; i < data->nodes.count; i++) {
+        const mh_zarr_node *node = &data->nodes.list[i];
+        if (node->refused.code != MH_OK || !is_coordinate(node) ||
+            strcmp(node->array.dim_names[0], dim) != 0)
+            continue;
+        mh_free(c->values);
+        c->values = NULL;
+        MH_TRY(mh_zarr_read_values(c->dataset, node, &c->values, &out->count, err));
+        out->values = c->values;
+        out->units = node->array.units[0] ? node->array.units : NULL;
+        return MH_OK;
+    }
+    return mh_fail(err, MH_ERR_NOT_FOUND, "%s has no coordinate for the dimension %s", data->path,
+                   dim);
+}
+
+static mh_status make_windows(mh_dataset *dataset, mh_zarr_data *data, mh_error *err)
+{
+    const mh_dataset_options *options = &dataset->options;
+    coordinates c = {.dataset = dataset};
+    const mh_window_texts texts = {.window = options->window,
+                                   .stride = options->stride,
+                                   .select = options->select,
+                                   .target = options->target};
+    mh_status status =
+        mh_windows_new(&data->windows, data->variables, data->count, &texts, look_up, &c, err);
+    mh_free(c.values);
+    if (status != MH_OK)
+        mh_error_prefix(err, "%s", data->path);
+    return status;
+}
+
+static mh_status add_fields(mh_dataset *dataset, const mh_zarr_data *data, mh_error *err)
+{
+    const mh_window_field *window;
+    for (uint32_t i = 0; (window = mh_windows_field(data->windows, i)); i++) {
+        mh_field field = {.dtype = window->dtype, .dims = window->dims};
+        memcpy(field.shape, window->shape, sizeof field.shape);
+        MH_TRY(mh_dataset_add_field(dataset, window->name, i, &field, err));
+    }
+    dataset->fields_chosen = 1;
+    dataset->count = mh_windows_count(data->windows);
+    dataset->by_units = 1;
+    dataset->units_shared = 1;
+    dataset->units_most = mh_windows_units_most(data->windows);
+    dataset->unit_count = mh_windows_unit_count(data->windows);
+    return MH_OK;
+}
+
+/* --- all --- */
+
+static uint64_t mixed(uint64_t state, uint64_t value)
+{
+    state = (state ^ value) * UINT64_C(0x9E3779B97F4A7C15);
+    return state ^ state >> 29;
+}
+
+/* Metadata and what is cut: chunks that are written anew are not seen. */
+static uint64_t fingerprint(const mh_zarr_data *data)
+{
+    uint64_t state = 0;
+    uint32_t count = 0;
+    const mh_window_dim *dims = mh_windows_dims(data->windows, &count);
+    for (size_t i = 0; i < data->count; i++)
+        state = mixed(state, data->list[i].node->hash);
+    for (uint32_t i = 0; i < count; i++) {
+        state = mixed(state, dims[i].begin);
+        state = mixed(state, dims[i].end);
+        state = mixed(state, dims[i].window);
+        state = mixed(state, dims[i].stride);
+        state = mixed(state, (uint64_t)dims[i].target);
+    }
+    return state;
+}
+
+mh_status mh_zarr_open(mh_dataset *dataset, const char *const *paths, size_t count, mh_error *err)
+{
+    mh_zarr_data *data = mh_calloc(1, sizeof *data);
+    if (!data)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for a dataset");
+    dataset->own = data;
+    if (count != 1)
+        return mh_fail(err, MH_ERR_UNSUPPORTED, "several Zarr stores as one: open them one by one");
+    data->path = mh_calloc(strlen(paths[0]) + 1, 1);
+    if (!data->path)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for a dataset");
+    memcpy(data->path, paths[0], strlen(paths[0]));
+    MH_TRY(mh_zarr_store_open(&data->store, dataset, paths[0], err));
+    MH_TRY(mh_zarr_nodes_read(&data->nodes, &data->store, paths[0], err));
+    MH_TRY(choose(data, &dataset->options, err));
+    MH_TRY(fill_variables(dataset, data, err));
+    MH_TRY(make_windows(dataset, data, err));
+    MH_TRY(add_fields(dataset, data, err));
+    MH_TRY(mh_zarr_shards_load(dataset, err));
+    dataset->fingerprint = fingerprint(data);
+    return MH_OK;
+}
+
+void mh_zarr_close(mh_dataset *dataset)
+{
+    mh_zarr_data *data = dataset->own;
+    if (!data)
+        return;
+    for (size_t i = 0; i < data->count; i++) {
+        mh_zarr_variable *variable = &data->list[i];
+        for (uint64_t k = 0; variable->shards && k < variable->grid_count; k++) {
+            mh_free(variable->shards[k].chunks);
+            mh_free(variable->shards[k].broken);
+        }
+        mh_free(variable->shards);
+    }
+    mh_windows_free(data->windows);
+    mh_free(data->list);
+    mh_free(data->variables);
+    mh_zarr_nodes_free(&data->nodes);
+    mh_zarr_store_close(&data->store);
+    mh_free(data->path);
+    mh_free(data);
+}
