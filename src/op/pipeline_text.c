@@ -59,7 +59,7 @@ static mh_status find_plan(mh_image_pipeline *pipeline, const mh_words *words, m
 static mh_status add_target(mh_image_pipeline *pipeline, const mh_words *words, mh_word name,
                             statement *out, mh_error *err)
 {
-    mh_image_plan *plan;
+    mh_image_plan *plan = NULL;
     if (name.length == 0 || name.length > MH_FIELD_NAME_MOST)
         return mh_words_fail(words, (mh_word){name.at, name.length + 1}, "not a field's name:", "",
                              err);
@@ -79,7 +79,7 @@ static mh_status read_targets(mh_image_pipeline *pipeline, mh_words *words, stat
     size_t length = strcspn(words->at, ":;|\n");
     out->count = 0;
     if (words->at[length] != ':') {
-        mh_image_plan *plan;
+        mh_image_plan *plan = NULL;
         MH_TRY(find_plan(pipeline, words, (mh_word){"image", 5}, &plan, err));
         plan->at = plan->count ? plan->at : (size_t)(words->at - words->text);
         out->plans[out->count++] = plan;

@@ -50,7 +50,7 @@ good inspect "$data/x.npy" "$data/label.npy"
 contains "$out" "npy: 1001 samples in 2 files, 72.3 kB"
 good inspect "$data/x.npy" "$data/label.npy" --json
 contains "$out" '{"format": "npy", "samples": 1001, "fields": [{"name": "label", "dtype": "int64", "shape": [], "bytes": 8}'
-contains "$out" '{"name": "x", "dtype": "float32", "shape": [16], "bytes": 64}], "bytes": 72328}'
+contains "$out" '{"name": "x", "dtype": "float32", "shape": [16], "bytes": 64}], "files": 2, "bytes": 72328}'
 bad 2 inspect
 
 # --- read
