@@ -179,6 +179,9 @@ class Loader:
         self._next = (self.epoch, 0)
         #: Of "blocks": an epoch, what other numbers of ranks had of it, and samples in all.
         self._legs: tuple[int, list[list[int]], int] = (self.epoch, [], 0)
+        #: The iterator that was asked for nothing yet, and its epoch: it may be one that only looks
+        #: whether there is one, as Lightning does, and must cost neither an epoch nor a position.
+        self._unused: tuple[int, int] | None = None
         #: Whether the core's position is the loop's: an epoch was begun and is not over.
         self._active = False
         self._counts = LoaderCounts(time.monotonic_ns() - began)
@@ -211,7 +214,8 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """The next epoch, or the rest of the one a state was loaded for.
 
-        An iterator that was made before gets no more batches.
+        An iterator that was made before gets no more batches; one that was never asked for any does
+        not count as an epoch.
         """
         if "millhead.watching.loops" in sys.modules:
             from millhead.watching import native_loaders
@@ -224,12 +228,21 @@ class Loader:
         """The same, unwatched."""
         epoch, start = self._next
         turn = self._native.begin(epoch, start)
-        self._next = (epoch + 1, 0)
-        self._active = True
+        self._unused = (turn, epoch)
+        self._active = False
         return _Batches(self, turn)
+
+    def _use(self) -> None:
+        """The iterator that was made last begins its epoch."""
+        if self._unused is not None:
+            self._next = (self._unused[1] + 1, 0)
+            self._unused = None
+            self._active = True
 
     def _deliver(self, turn: int) -> Any:
         """The next batch of the iterator that has this turn."""
+        if self._unused is not None and self._unused[0] == turn:
+            self._use()
         counts = self._counts
         counts.meter.begin_wait()
         try:
@@ -255,8 +268,10 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Let the next ``iter()`` be that epoch; a loaded position in it stays."""
         epoch = _whole("epoch", epoch, 0)
-        if epoch != self._next[0]:
-            self._next = (epoch, 0)
+        if epoch == self._next[0]:
+            return
+        self._use()
+        self._next = (epoch, 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loop is, for :meth:`load_state_dict`: plain numbers and texts."""
@@ -317,6 +332,7 @@ class Loader:
         else:
             self._native.seek(epoch, position)
         self._next = (epoch, position)
+        self._unused = None
         self._active = False
 
     def _core_numbers(self) -> dict[str, int]:

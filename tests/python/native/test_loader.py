@@ -261,6 +261,24 @@ def test_each_iter_is_the_next_epoch_and_ends_the_one_before(paths: list[str]) -
         assert len(list(ended)) == 12 and next(ended, None) is None
 
 
+def test_an_iterator_that_nobody_asks_costs_no_epoch_and_no_position(paths: list[str]) -> None:
+    """Some loops make one only to see whether they can."""
+    with millhead.Loader(paths, 8, shuffle=True, seed=5) as loader:
+        first = [batch["label"].tolist() for batch in loader]
+        state = {**loader.state_dict(), "epoch": 0, "position": 24}
+        loader.load_state_dict(state)
+        iter(loader)
+        assert loader.state_dict() == state
+        assert [batch["label"].tolist() for batch in loader] == first[3:]
+        iter(loader)
+        loader.set_epoch(0)
+        assert [batch["label"].tolist() for batch in loader] == first
+        iterator = iter(loader)
+        loader.set_epoch(0)  # of the next one
+        assert next(iterator)["label"].tolist() != first[0]
+        assert next(iter(loader))["label"].tolist() == first[0]
+
+
 def test_map_changes_batches_and_an_error_of_it_costs_one(paths: list[str]) -> None:
     def fail_at_the_second(batch: dict[str, Any]) -> Any:
         if 8 in batch["_index"]:
