@@ -82,7 +82,6 @@ static bool run_finish(worker_end_object *self, uint32_t marks, const mh_leaf *l
     uint64_t spent_ns = (mh_clock_ns() - self->run_began_ns) / self->run.count + 1;
     self->sample_ns = self->sample_ns ? (3 * self->sample_ns + spent_ns) / 4 : spent_ns;
     self->samples = self->run.count;
-    mh_worker_end_say_fetched(self);
     uint32_t all_marks = 0;
     bool last = mh_board_finish(mh_control_board(self->control), &self->run, marks, leaves,
                                 leaf_count, &all_marks);

@@ -204,8 +204,6 @@ static PyObject *fetch_for_task(worker_end_object *self, mh_fetch *fetch)
 {
     bool good = mh_fetch_samples(fetch);
     self->samples = good ? (uint32_t)PyList_Size(fetch->samples) : 0;
-    if (self->fetch_ns == 0)
-        self->fetch_began_ns = fetch->began_ns;
     self->fetch_ns += mh_clock_ns() - fetch->began_ns;
     return good ? Py_NewRef(Py_None) : NULL;
 }
@@ -302,13 +300,6 @@ static void set_threads(worker_end_object *self)
         mh_control_set_threads(self->control, (uint32_t)threads);
 }
 
-void mh_worker_end_say_fetched(worker_end_object *self)
-{
-    if (self->fetch_ns)
-        mh_event_ring_put(self->events, MH_EVENT_FETCH, self->task.position, self->samples,
-                          self->fetch_began_ns, self->fetch_ns);
-}
-
 void mh_worker_end_publish(worker_end_object *self, mh_result *result, mh_result_kind kind,
                            uint64_t began_ns)
 {
@@ -322,13 +313,7 @@ void mh_worker_end_publish(worker_end_object *self, mh_result *result, mh_result
     if (self->skipped || self->replaced)
         memcpy(result->fault, self->fault, sizeof result->fault);
     result->fetch_ns = self->fetch_ns;
-    if (kind < MH_RESULT_PART)
-        mh_worker_end_say_fetched(self);
     result->collate_ns = mh_clock_ns() - began_ns;
-    mh_event_ring_put(
-        self->events,
-        kind == MH_RESULT_SLOT || kind == MH_RESULT_WHOLE ? MH_EVENT_COLLATE : MH_EVENT_SEND,
-        result->position, (uint32_t)result->pickled_bytes, began_ns, result->collate_ns);
     mh_guard_leave(); /* first: in a ring of one the entry is also that of the last result */
     result->spill_placed = mh_spill_placed(self->spill);
     set_threads(self);

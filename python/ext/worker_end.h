@@ -25,7 +25,6 @@ typedef struct worker_end_object {
     PyObject *structure;
     uint32_t generation;
     mh_task task; /* the one in hand, without its payload */
-    uint64_t fetch_began_ns;
     uint64_t fetch_ns;
     uint32_t samples; /* in the batch */
     uint32_t skipped; /* of it, see mh_result */
@@ -63,9 +62,6 @@ mh_sink mh_worker_end_sink(worker_end_object *self, mh_leaf *leaves);
 /* Fills the rest of a result and publishes it. */
 void mh_worker_end_publish(worker_end_object *self, mh_result *result, mh_result_kind kind,
                            uint64_t began_ns);
-
-/* Says how long fetching took. */
-void mh_worker_end_say_fetched(worker_end_object *self);
 
 /* Sends [pickle, buffer or tensor, ...]; there must be room. False with an exception. */
 bool mh_worker_end_send(worker_end_object *self, PyObject *pieces, mh_result_kind kind);

@@ -11,13 +11,10 @@
 #include <millhead/error.h>
 #include <stdatomic.h>
 
+/* Only what somebody reads is written. */
 typedef enum mh_event_kind {
     MH_EVENT_NONE,
-    MH_EVENT_SAMPLE,  /* one __getitem__: value = sample offset in the batch */
-    MH_EVENT_FETCH,   /* all samples of a batch: value = samples */
-    MH_EVENT_COLLATE, /* value = bytes */
-    MH_EVENT_SEND,    /* general path only: value = pickled bytes */
-    MH_EVENT_WAIT,    /* the consumer waited: value = worker */
+    MH_EVENT_SAMPLE, /* one slow __getitem__: value = sample offset in the batch */
     MH_EVENT_KINDS
 } mh_event_kind;
 

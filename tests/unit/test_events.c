@@ -25,7 +25,7 @@ static mh_event_ring *fresh(void)
 
 static void put(mh_event_ring *ring, uint64_t number)
 {
-    mh_event_ring_put(ring, MH_EVENT_FETCH, number, (uint32_t)(number * 3), number * 5, number * 7);
+    mh_event_ring_put(ring, MH_EVENT_SAMPLE, number, (uint32_t)(number * 3), number * 5, number * 7);
 }
 
 static void check(const mh_event *event, uint64_t number)
@@ -34,7 +34,7 @@ static void check(const mh_event *event, uint64_t number)
     assert_int_equal(event->value, (uint32_t)(number * 3));
     assert_int_equal(event->start_ns, number * 5);
     assert_int_equal(event->duration_ns, number * 7);
-    assert_int_equal(event->kind, MH_EVENT_FETCH);
+    assert_int_equal(event->kind, MH_EVENT_SAMPLE);
     assert_int_equal(event->writer, 7);
 }
 
