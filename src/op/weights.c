@@ -30,7 +30,7 @@ static double hamming(double x)
     if (x >= 1.0)
         return 0.0;
     x = x * PI;
-    return sin(x) / x * (0.54 + 0.46 * cos(x));
+    return sin(x) / x * ((double)0.54F + (double)0.46F * cos(x)); /* Pillow has single ones */
 }
 
 static double bicubic(double x)
