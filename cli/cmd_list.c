@@ -10,14 +10,17 @@ typedef int list_kinds(size_t at, mh_kind *out);
 
 static void print_help(void)
 {
-    (void)printf("usage: millhead list [--json]\n"
-                 "\n"
-                 "The formats and sources of data that this build can read.\n"
-                 "\n"
-                 "options:\n"
-                 "  --json    one JSON object: formats (name, suffixes, what), sources (name,\n"
-                 "            arguments, what), codecs, ops\n"
-                 "  --help    this text\n");
+    (void)printf(
+        "usage: millhead list [--json]\n"
+        "\n"
+        "The formats and sources of data that this build can read, the codecs it decodes\n"
+        "pictures with, and the ops of a pipeline.\n"
+        "\n"
+        "options:\n"
+        "  --json    one JSON object: formats (name, suffixes, what), sources (name,\n"
+        "            arguments, what), codecs (name, suffixes, what), ops (name, arguments,\n"
+        "            what)\n"
+        "  --help    this text\n");
 }
 
 /* [".npy", ".tar"] of ".npy .tar". */
@@ -29,6 +32,21 @@ static void print_suffixes(const char *suffixes)
         suffixes += length;
         if (*suffixes && *++suffixes)
             (void)printf(", ");
+    }
+    (void)printf("]");
+}
+
+/* Ops: their arguments are one text. */
+static void print_ops_json(void)
+{
+    mh_kind kind;
+    (void)printf("\"ops\": [");
+    for (size_t at = 0; mh_op_list(at, &kind); at++) {
+        (void)printf("%s{\"name\": \"%s\", \"arguments\": ", at ? ", " : "", kind.name);
+        mh_cli_print_quoted(kind.suffixes);
+        (void)printf(", \"what\": ");
+        mh_cli_print_quoted(kind.what);
+        (void)printf("}");
     }
     (void)printf("]");
 }
@@ -55,6 +73,14 @@ static void print_kinds(const char *title, list_kinds *list)
         (void)printf("  %-10s %-10s %s\n", kind.name, kind.suffixes, kind.what);
 }
 
+static void print_ops(void)
+{
+    mh_kind kind;
+    (void)printf("ops of a pipeline (\"image: decode | random_resized_crop 224 | flip\"):\n");
+    for (size_t at = 0; mh_op_list(at, &kind); at++)
+        (void)printf("  %s %s\n      %s\n", kind.name, kind.suffixes, kind.what);
+}
+
 int mh_cmd_list(int argc, char **argv)
 {
     bool json = false, help = false;
@@ -71,10 +97,14 @@ int mh_cmd_list(int argc, char **argv)
         (void)printf("{");
         print_kinds_json("formats", "suffixes", mh_format_list);
         print_kinds_json("sources", "arguments", mh_source_list);
-        (void)printf("\"codecs\": [], \"ops\": []}\n");
+        print_kinds_json("codecs", "suffixes", mh_codec_list);
+        print_ops_json();
+        (void)printf("}\n");
     } else {
         print_kinds("formats", mh_format_list);
         print_kinds("sources", mh_source_list);
+        print_kinds("codecs of pictures", mh_codec_list);
+        print_ops();
     }
     return MH_CLI_OK;
 }

@@ -22,7 +22,8 @@ contains "$out" ".npy"
 good list --json
 contains "$out" '{"formats": [{"name": "npy", "suffixes": [".npy", ".npz"], "what": '
 contains "$out" '"sources": [{"name": "file", "arguments": [], '
-contains "$out" '"codecs": [], "ops": []}'
+contains "$out" '"codecs": ['
+contains "$out" '"ops": [{"name": "decode", "arguments": "[rgb | grey | mask] [exif]", "what": '
 bad 2 list extra
 
 good synth npy "$data" --count 1001 --seed 3 --json

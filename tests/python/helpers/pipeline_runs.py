@@ -12,9 +12,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests"))
 
-import reference_ops  # noqa: E402
+import reference_ops
 
 PROGRAM = ROOT / "build" / "tests" / "unit" / "run_pipeline"
+FILTERS = list(reference_ops.FILTERS)
 DTYPES = {"1.8": np.uint8, "2.16": np.float16, "4.16": np.uint16, "2.32": np.float32}
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import pictures, pipeline_runs
-from helpers.pipeline_runs import reference_ops
 from PIL import Image
 
 Job = tuple[int, str, Path]
@@ -71,7 +70,7 @@ def test_a_thousand_random_crops_and_sizes_are_pillows(files: list[Path]) -> Non
     problems = []
     for number in range(25):
         height, width = chosen.randint(1, 200), chosen.randint(1, 200)
-        kind = chosen.choice(list(reference_ops.FILTERS))
+        kind = chosen.choice(pipeline_runs.FILTERS)
         text = f"random_resized_crop {height}x{width} {kind} scale=0.01,1 | flip"
         some = chosen.choices(files, k=42)
         problems += pipeline_runs.different(text, jobs_of(some, 100 * number), seed=number)
