@@ -145,7 +145,7 @@ static mh_status blend(mh_weights *weights, const mh_side *side, mh_error *err)
 {
     double scale = (side->to - side->from) / side->out;
     double reach = filters[side->filter].reach * (scale < 1.0 ? 1.0 : scale);
-    uint32_t most = (uint32_t)ceil(reach) * 2 + 1, stride = (most + 1) / 2 * 2;
+    uint32_t most = (uint32_t)ceil(reach) * 2 + 1, stride = most < 8 ? 8 : (most + 3) / 4 * 4;
     MH_TRY(reserve(weights, side->count, stride, err));
     for (uint32_t i = 0; i < side->count; i++)
         blend_one(weights, side, side->first + (side->flip ? side->count - 1 - i : i), i);
@@ -172,8 +172,10 @@ static void pick(mh_weights *weights, const mh_side *side)
 static void settle(mh_weights *weights)
 {
     uint32_t first = UINT32_MAX, end = 0;
+    weights->longest = 1;
     for (uint32_t i = 0; i < weights->count; i++) {
         uint32_t length = weights->kind == MH_WEIGHTS_BLEND ? weights->lengths[i] : 1;
+        weights->longest = length > weights->longest ? length : weights->longest;
         first = weights->starts[i] < first ? weights->starts[i] : first;
         end = weights->starts[i] + length > end ? weights->starts[i] + length : end;
     }

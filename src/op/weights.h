@@ -22,12 +22,13 @@ typedef struct mh_weights {
     mh_weights_kind kind;
     uint32_t count;      /* of results */
     uint32_t first, end; /* the pixels that any result needs; starts count from `first` */
-    uint32_t stride;     /* weights for each result, an even number; those not used are 0 */
-    uint32_t *starts;    /* not for SAME */
-    uint32_t *lengths;   /* BLEND */
-    int32_t *values;     /* BLEND: count x stride */
-    uint32_t *pairs;     /* BLEND: the same for kernels that multiply pairs; see pair_up */
-    double *room;        /* in which the weights of one result are made */
+    uint32_t longest;    /* BLEND: of lengths */
+    uint32_t stride;   /* weights for each result, at least 8 and a multiple of 4; the rest are 0 */
+    uint32_t *starts;  /* not for SAME */
+    uint32_t *lengths; /* BLEND */
+    int32_t *values;   /* BLEND: count x stride */
+    uint32_t *pairs;   /* BLEND: the same for kernels that multiply pairs; see pair_up */
+    double *room;      /* in which the weights of one result are made */
     mh_scratch memory;
 } mh_weights;
 

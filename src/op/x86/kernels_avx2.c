@@ -33,38 +33,58 @@ AVX2 static inline void put_pixel(uint8_t *to, __m128i pixel, size_t bytes)
         memcpy(to, &word, 3);
 }
 
-/* Two pixels of each of two rows: (r r g g b b - -) as 16-bit numbers, a row in each half. */
-AVX2 static inline __m256i two_pixels(const uint8_t *one, const uint8_t *other, __m256i order)
+/* Sums for one pixel of four rows: rows 0 and 1 in the halves of a, 2 and 3 in those of b. */
+typedef struct four_sums {
+    __m256i low_a, high_a, low_b, high_b;
+} four_sums;
+
+/* Five pixels of each of two rows, a row in each half. */
+AVX2 static inline __m256i five_pixels(const uint8_t *one, const uint8_t *other)
 {
-    __m128i low = _mm_loadl_epi64((const __m128i *)(const void *)one);
-    __m128i high = _mm_loadl_epi64((const __m128i *)(const void *)other);
-    return _mm256_shuffle_epi8(_mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1),
-                               order);
+    __m128i low = _mm_loadu_si128((const __m128i *)(const void *)one);
+    __m128i high = _mm_loadu_si128((const __m128i *)(const void *)other);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
 }
 
-/* Four rows of three channels. */
-AVX2 static void across_rgb(const mh_weights *weights, const uint8_t *const *from,
-                            uint8_t *const *to)
+/* Adds two pixels of each row, which `order` makes pairs of 16-bit numbers (r r g g b b - -). */
+AVX2 static inline void add_two(four_sums *sums, __m256i a, __m256i b, __m256i order,
+                                const uint32_t *pairs)
+{
+    __m256i low = _mm256_set1_epi32((int32_t)pairs[0]);
+    __m256i high = _mm256_set1_epi32((int32_t)pairs[1]);
+    a = _mm256_shuffle_epi8(a, order);
+    b = _mm256_shuffle_epi8(b, order);
+    sums->low_a = _mm256_add_epi32(sums->low_a, _mm256_madd_epi16(a, low));
+    sums->high_a = _mm256_add_epi32(sums->high_a, _mm256_madd_epi16(a, high));
+    sums->low_b = _mm256_add_epi32(sums->low_b, _mm256_madd_epi16(b, low));
+    sums->high_b = _mm256_add_epi32(sums->high_b, _mm256_madd_epi16(b, high));
+}
+
+/* Four rows of three channels. `pixels` is 2, 4 or 8 where no result needs more: then the loop is
+ * the same for all, and the CPU's guesses are right; 0: as many as each needs. */
+AVX2 static inline __attribute__((always_inline)) void across_rgb(const mh_weights *weights,
+                                                                  const uint8_t *const *from,
+                                                                  uint8_t *const *to,
+                                                                  uint32_t pixels)
 {
     const __m256i half = _mm256_set1_epi32(1 << (MH_WEIGHT_BITS - 1));
-    const __m256i order = _mm256_broadcastsi128_si256(
+    const __m256i first = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
+    const __m256i second = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
     for (uint32_t i = 0; i < weights->count; i++) {
         const uint32_t *pairs = weights->pairs + (size_t)i * weights->stride;
         size_t at = (size_t)weights->starts[i] * 3, place = (size_t)i * 3;
-        __m256i low_a = half, low_b = half;
-        __m256i high_a = _mm256_setzero_si256(), high_b = high_a;
-        for (uint32_t k = 0; k < weights->lengths[i]; k += 2, at += 6) {
-            __m256i low = _mm256_set1_epi32((int32_t)pairs[k]);
-            __m256i high = _mm256_set1_epi32((int32_t)pairs[k + 1]);
-            __m256i a = two_pixels(from[0] + at, from[1] + at, order);
-            __m256i b = two_pixels(from[2] + at, from[3] + at, order);
-            low_a = _mm256_add_epi32(low_a, _mm256_madd_epi16(a, low));
-            high_a = _mm256_add_epi32(high_a, _mm256_madd_epi16(a, high));
-            low_b = _mm256_add_epi32(low_b, _mm256_madd_epi16(b, low));
-            high_b = _mm256_add_epi32(high_b, _mm256_madd_epi16(b, high));
+        uint32_t count = pixels ? pixels : weights->lengths[i];
+        four_sums sums = {half, _mm256_setzero_si256(), half, _mm256_setzero_si256()};
+        for (uint32_t k = 0; k < count; k += 4, at += 12) {
+            __m256i a = five_pixels(from[0] + at, from[1] + at);
+            __m256i b = five_pixels(from[2] + at, from[3] + at);
+            add_two(&sums, a, b, first, pairs + k);
+            if (pixels != 2)
+                add_two(&sums, a, b, second, pairs + k + 2);
         }
-        __m256i a = sum_bytes(low_a, high_a), b = sum_bytes(low_b, high_b);
+        __m256i a = sum_bytes(sums.low_a, sums.high_a), b = sum_bytes(sums.low_b, sums.high_b);
         size_t bytes = i + 1 < weights->count ? 4 : 3;
         put_pixel(to[0] + place, _mm256_castsi256_si128(a), bytes);
         put_pixel(to[1] + place, _mm256_extracti128_si256(a, 1), bytes);
@@ -86,7 +106,14 @@ AVX2 static void across(const mh_weights *weights, const uint8_t *const *from, u
         sources[row] = from[row < rows ? row : rows - 1];
         results[row] = to[row < rows ? row : rows - 1];
     }
-    across_rgb(weights, sources, results);
+    if (weights->longest <= 2)
+        across_rgb(weights, sources, results, 2);
+    else if (weights->longest <= 4)
+        across_rgb(weights, sources, results, 4);
+    else if (weights->longest <= 8)
+        across_rgb(weights, sources, results, 8);
+    else
+        across_rgb(weights, sources, results, 0);
 }
 
 /* Sixteen bytes of the result from byte `at` on. */
