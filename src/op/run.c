@@ -69,7 +69,9 @@ static mh_status decode_upright(mh_image_room *room, mh_stage *first, mh_intake 
 
 /* --- stages --- */
 
-/* How much smaller a JPEG may be decoded: still no smaller than what it is resized to. */
+/* How much smaller a JPEG may be decoded: still half as large again as what it is resized to. The
+ * closer the two are, the more what libjpeg leaves out shows: at 1.5 the result is 41 dB or more
+ * from the exact one, at 1.25 38 dB, at 1 as little as 32 dB (photographs with much noise). */
 static uint32_t shrink_for(const mh_image_plan *plan, const mh_stage *stage,
                            const mh_picture *picture)
 {
@@ -77,8 +79,8 @@ static uint32_t shrink_for(const mh_image_plan *plan, const mh_stage *stage,
         stage->filter == MH_FILTER_NEAREST)
         return 1;
     for (uint32_t shrink = 8; shrink > 1; shrink /= 2)
-        if (stage->crop.width / shrink >= stage->resized.width &&
-            stage->crop.height / shrink >= stage->resized.height)
+        if (2 * (uint64_t)stage->crop.width >= 3 * (uint64_t)shrink * stage->resized.width &&
+            2 * (uint64_t)stage->crop.height >= 3 * (uint64_t)shrink * stage->resized.height)
             return shrink;
     return 1;
 }
