@@ -53,7 +53,8 @@ class Files:
         if name in self.values[number]:
             return self.values[number][name]
         if name == "bytes":
-            return np.frombuffer(self.files[number][name].read_bytes(), np.uint8)
+            path = self.files[number].get("bytes") or self.files[number]["image"]
+            return np.frombuffer(path.read_bytes(), np.uint8)
         draws = ops.Draws(seed=self.options.seed, epoch=self.options.epoch, position=position)
         return ops.apply(self.steps.get(name, []), self.files[number][name], draws)
 
@@ -122,7 +123,9 @@ class Folder(Files):
     def walk(root: str) -> list[str]:
         found = []
         for folder, below, names in sorted(os.walk(root, followlinks=True)):
-            if any(part[0] == "." for part in Path(os.path.relpath(folder, root)).parts if part != "."):
+            if any(
+                part[0] == "." for part in Path(os.path.relpath(folder, root)).parts if part != "."
+            ):
                 continue
             below[:] = [name for name in below if name[0] != "."]
             found += [os.path.join(folder, name) for name in sorted(names) if name[0] != "."]
