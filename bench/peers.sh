@@ -1,7 +1,7 @@
 #!/bin/sh
 # peers.sh - one environment per peer under out/peers, from the locked lists beside this file.
 #
-# usage: bench/peers.sh [NAME ...]        NAME: torchdata, spdl, grain (default: all three)
+# usage: bench/peers.sh [NAME ...]        NAME: torchdata, spdl, grain (default: these three), tensorflow, dali
 #
 # Run `make setup` first: the torchdata arm uses the project's own torch through a .pth file, so
 # that torch is never installed twice. Nothing is resolved; the lists are complete.

@@ -44,15 +44,21 @@ static void print_help(void)
         "subjects:\n"
         "  npy       DIR/x.npy, float32 of N rows and C columns, and DIR/label.npy, int64 of N\n"
         "  imagenet  N pictures like ImageNet's in class folders: JPEG of about 114 KB\n"
+        "  photos    N pictures of about 2 megapixels, in the same way\n"
         "\n"
         "options:\n"
         "  --count N    samples\n"
         "  --seed S     default 0\n"
         "  --columns C  values of a sample in x.npy (default 16)\n"
-        "  --odd        imagenet: a picture of each unusual kind more (progressive, grey, CMYK,\n"
+        "  --odd        a picture of each unusual kind more (progressive, grey, CMYK,\n"
         "               rotated by EXIF, truncated, a PNG named .JPEG)\n"
-        "  --json       one JSON object: files, bytes; of imagenet their number and a hash\n"
+        "  --json       one JSON object: files, bytes; of pictures their number and a hash\n"
         "  --help       this text\n");
+}
+
+static bool is_pictures(const char *kind)
+{
+    return strcmp(kind, "imagenet") == 0 || strcmp(kind, "photos") == 0;
 }
 
 static int parse(synth_request *request, int argc, char **argv)
@@ -65,22 +71,22 @@ static int parse(synth_request *request, int argc, char **argv)
         {"--json", MH_CLI_FLAG, &request->json, 0},
         {"--help", MH_CLI_FLAG, &request->help, 0},
     };
-    const char *todo = "see millhead synth --help", *known = "known kinds: npy, imagenet";
+    const char *todo = "see millhead synth --help", *known = "known kinds: npy, imagenet, photos";
     int bad =
         mh_cli_read(table, sizeof table / sizeof *table, request->words, 2, argc, argv, WHERE);
     if (bad || request->help)
         return bad;
     if (!request->words[0])
         return mh_cli_fail(MH_CLI_USAGE, WHERE, known, "no kind of data given");
-    bool imagenet = strcmp(request->words[0], "imagenet") == 0;
-    if (!imagenet && strcmp(request->words[0], "npy") != 0)
+    bool pictures = is_pictures(request->words[0]);
+    if (!pictures && strcmp(request->words[0], "npy") != 0)
         return mh_cli_fail(MH_CLI_USAGE, WHERE, known, "unknown kind '%s'", request->words[0]);
     if (!request->words[1])
         return mh_cli_fail(MH_CLI_USAGE, WHERE, todo, "no directory given");
     if (!request->count)
         return mh_cli_fail(MH_CLI_USAGE, WHERE, todo, "no --count given");
-    if (request->odd && !imagenet)
-        return mh_cli_fail(MH_CLI_USAGE, WHERE, todo, "--odd is for imagenet");
+    if (request->odd && !pictures)
+        return mh_cli_fail(MH_CLI_USAGE, WHERE, todo, "--odd is for pictures");
     if (request->count > MOST_VALUES / request->columns)
         return mh_cli_fail(MH_CLI_USAGE, WHERE, "give less", "--count times --columns is too much");
     return MH_CLI_OK;
@@ -204,9 +210,15 @@ int mh_cmd_synth(int argc, char **argv)
         print_help();
         return MH_CLI_OK;
     }
-    if (strcmp(request.words[0], "imagenet") == 0)
-        return mh_synth_imagenet(request.words[1], request.count, request.seed, request.odd,
-                                 request.json);
+    if (is_pictures(request.words[0])) {
+        const mh_synth_pictures pictures = {.directory = request.words[1],
+                                            .count = request.count,
+                                            .seed = request.seed,
+                                            .photos = strcmp(request.words[0], "photos") == 0,
+                                            .odd = request.odd,
+                                            .json = request.json};
+        return mh_synth_imagenet(&pictures);
+    }
     synth_file files[2] = {
         {.type = "<f4", .item_bytes = 4, .columns = request.columns},
         {.type = "<i8", .item_bytes = 8},

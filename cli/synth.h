@@ -16,12 +16,27 @@ static inline uint64_t mh_synth_drawn(uint64_t seed, uint64_t at)
     return bits ^ (bits >> 31);
 }
 
+/* What a scene is made of. */
+typedef struct mh_scene {
+    int width, height;
+    int leaves;  /* shapes that hide one another */
+    float grain; /* of the noise on them */
+} mh_scene;
+
 /* A picture that compresses like a photo: leaves that hide one another, and noise of all sizes. RGB
  * into `rgb`, which has width * height * 3 bytes. False: no memory. */
-bool mh_synth_scene(uint8_t *rgb, int width, int height, uint64_t seed);
+bool mh_synth_scene(uint8_t *rgb, const mh_scene *about, uint64_t seed);
 
-/* Writes `count` pictures like ImageNet's into class folders of `directory`; with `odd`, one of
- * each unusual kind more. Prints what was written. An exit code of the command. */
-int mh_synth_imagenet(const char *directory, uint64_t count, uint64_t seed, bool odd, bool json);
+/* What is to be written. */
+typedef struct mh_synth_pictures {
+    const char *directory;
+    uint64_t count, seed;
+    bool photos; /* of two megapixels, instead of pictures like ImageNet's */
+    bool odd;    /* one of each unusual kind more */
+    bool json;
+} mh_synth_pictures;
+
+/* Writes pictures into class folders, and says what was written. An exit code of the command. */
+int mh_synth_imagenet(const mh_synth_pictures *request);
 
 #endif

@@ -24,9 +24,17 @@
 #include <png.h>
 #endif
 
-#define QUALITY 96
-#define WIDTH 500
-#define HEIGHT 375
+/* One kind of pictures; sides differ by a quarter. */
+typedef struct picture_kind {
+    mh_scene scene;
+    int quality;
+    bool full_colour; /* 4:4:4, else colour has a quarter of the resolution */
+} picture_kind;
+
+/* About five bits for a pixel, as ImageNet has. */
+static const picture_kind imagenet = {{500, 375, 360, 0.4F}, 96, true};
+static const picture_kind photos = {{1600, 1200, 2500, 1.0F}, 90, false};
+
 #define CLASSES_MOST 1000u
 #define FILES_OF_CLASS 10u /* as long as there are no more classes than CLASSES_MOST */
 
@@ -72,9 +80,10 @@ static void put_row(struct jpeg_compress_struct *jpeg, const uint8_t *rgb, uint8
     (void)jpeg_write_scanlines(jpeg, rows, 1);
 }
 
-static uint8_t *encode_jpeg(const uint8_t *rgb, int width, int height, odd_kind kind,
+static uint8_t *encode_jpeg(const uint8_t *rgb, const picture_kind *about, odd_kind kind,
                             unsigned long *size)
 {
+    const int width = about->scene.width, height = about->scene.height;
     struct jpeg_compress_struct jpeg;
     struct jpeg_error_mgr errors;
     uint8_t *bytes = NULL, *row = malloc((size_t)width * 4);
@@ -88,8 +97,9 @@ static uint8_t *encode_jpeg(const uint8_t *rgb, int width, int height, odd_kind 
     jpeg.input_components = kind == GREY ? 1 : kind == CMYK ? 4 : 3;
     jpeg.in_color_space = kind == GREY ? JCS_GRAYSCALE : kind == CMYK ? JCS_CMYK : JCS_RGB;
     jpeg_set_defaults(&jpeg);
-    jpeg_set_quality(&jpeg, QUALITY, TRUE);
-    jpeg.comp_info[0].h_samp_factor = jpeg.comp_info[0].v_samp_factor = 1; /* 4:4:4 */
+    jpeg_set_quality(&jpeg, about->quality, TRUE);
+    if (about->full_colour)
+        jpeg.comp_info[0].h_samp_factor = jpeg.comp_info[0].v_samp_factor = 1;
     if (kind == PROGRESSIVE)
         jpeg_simple_progression(&jpeg);
     jpeg_start_compress(&jpeg, TRUE);
@@ -103,15 +113,15 @@ static uint8_t *encode_jpeg(const uint8_t *rgb, int width, int height, odd_kind 
     return bytes;
 }
 
-static uint8_t *encode(const uint8_t *rgb, int width, int height, odd_kind kind,
+static uint8_t *encode(const uint8_t *rgb, const picture_kind *about, odd_kind kind,
                        unsigned long *size)
 {
     uint8_t *bytes = NULL;
 #if MH_HAVE_PNG
     if (kind == PNG_INSIDE) {
         png_image image = {.version = PNG_IMAGE_VERSION,
-                           .width = (png_uint_32)width,
-                           .height = (png_uint_32)height,
+                           .width = (png_uint_32)about->scene.width,
+                           .height = (png_uint_32)about->scene.height,
                            .format = PNG_FORMAT_RGB};
         png_alloc_size_t room = PNG_IMAGE_PNG_SIZE_MAX(image);
         bytes = malloc(room);
@@ -123,7 +133,7 @@ static uint8_t *encode(const uint8_t *rgb, int width, int height, odd_kind kind,
         return bytes;
     }
 #endif
-    bytes = encode_jpeg(rgb, width, height, kind, size);
+    bytes = encode_jpeg(rgb, about, kind, size);
     if (bytes && kind == TRUNCATED)
         *size = *size * 2 / 3;
     return bytes;
@@ -148,14 +158,18 @@ static int fail_file(const char *path)
                        "cannot write %s: %s", path, strerror(errno));
 }
 
-static int write_picture(const char *path, uint64_t seed, odd_kind kind, written *all)
+static int write_picture(const char *path, const picture_kind *usual, uint64_t seed, odd_kind kind,
+                         written *all)
 {
+    picture_kind about = *usual;
     double scale = 0.75 + 0.5 * (double)(mh_synth_drawn(seed, 0) >> 11) * 0x1p-53;
-    int width = (int)(WIDTH * scale), height = (int)(HEIGHT * scale);
+    about.scene.width = (int)(about.scene.width * scale);
+    about.scene.height = (int)(about.scene.height * scale);
+    size_t pixels = (size_t)about.scene.width * (size_t)about.scene.height;
     unsigned long size = 0;
-    uint8_t *rgb = malloc((size_t)width * (size_t)height * 3), *bytes = NULL;
-    if (rgb && mh_synth_scene(rgb, width, height, mh_synth_drawn(seed, 1)))
-        bytes = encode(rgb, width, height, kind, &size);
+    uint8_t *rgb = malloc(pixels * 3), *bytes = NULL;
+    if (rgb && mh_synth_scene(rgb, &about.scene, mh_synth_drawn(seed, 1)))
+        bytes = encode(rgb, &about, kind, &size);
     free(rgb);
     if (!bytes)
         return mh_cli_fail(MH_CLI_FAILED, WHERE, "free some memory", "out of memory");
@@ -174,72 +188,69 @@ static int write_picture(const char *path, uint64_t seed, odd_kind kind, written
     return put ? MH_CLI_OK : fail_file(path);
 }
 
-static int write_in_class(const char *directory, uint64_t label, const char *name, uint64_t seed,
-                          odd_kind kind, written *all)
+static int write_in_class(const mh_synth_pictures *request, uint64_t label, const char *name,
+                          uint64_t number, odd_kind kind, written *all)
 {
     char path[PATH_MAX];
-    int length = snprintf(path, sizeof path, "%s/n%08" PRIu64, directory, label);
+    int length = snprintf(path, sizeof path, "%s/n%08" PRIu64, request->directory, label);
     if (length < 0 || (size_t)length + strlen(name) + 2 > sizeof path)
         return mh_cli_fail(MH_CLI_USAGE, WHERE, "name a shorter one", "the path is too long");
     if (mkdir(path, 0777) < 0 && errno != EEXIST)
         return fail_file(path);
     path[length] = '/';
     memcpy(path + length + 1, name, strlen(name) + 1);
-    return write_picture(path, seed, kind, all);
+    return write_picture(path, request->photos ? &photos : &imagenet,
+                         mh_synth_drawn(request->seed, number), kind, all);
 }
 
 /* Every picture depends on the seed and its number alone. */
-static int write_all(const char *directory, uint64_t count, uint64_t seed, bool odd, written *all)
+static int write_all(const mh_synth_pictures *request, written *all)
 {
-    uint64_t classes = count / FILES_OF_CLASS + 1;
+    uint64_t classes = request->count / FILES_OF_CLASS + 1;
     char name[64];
     int code = MH_CLI_OK;
     classes = classes > CLASSES_MOST ? CLASSES_MOST : classes;
-    for (uint64_t i = 0; i < count && code == MH_CLI_OK; i++) {
+    for (uint64_t i = 0; i < request->count && code == MH_CLI_OK; i++) {
         if (mh_cli_interrupted())
             return mh_cli_fail(MH_CLI_INTERRUPTED, WHERE, "remove the directory and run it again",
                                "interrupted after %" PRIu64 " pictures", i);
         (void)snprintf(name, sizeof name, "n%08" PRIu64 "_%" PRIu64 ".JPEG", i % classes, i);
-        code = write_in_class(directory, i % classes, name, mh_synth_drawn(seed, i), USUAL, all);
+        code = write_in_class(request, i % classes, name, i, USUAL, all);
     }
     int kinds = MH_HAVE_PNG ? ODD_KINDS : PNG_INSIDE;
-    for (int kind = PROGRESSIVE; odd && kind < kinds && code == MH_CLI_OK; kind++) {
+    for (int kind = PROGRESSIVE; request->odd && kind < kinds && code == MH_CLI_OK; kind++) {
         (void)snprintf(name, sizeof name, "odd_%s.JPEG", odd_names[kind]);
-        code = write_in_class(directory, (uint64_t)kind % classes, name,
-                              mh_synth_drawn(seed, count + (uint64_t)kind), (odd_kind)kind, all);
+        code = write_in_class(request, (uint64_t)kind % classes, name,
+                              request->count + (uint64_t)kind, (odd_kind)kind, all);
     }
     return code;
 }
 
-int mh_synth_imagenet(const char *directory, uint64_t count, uint64_t seed, bool odd, bool json)
+int mh_synth_imagenet(const mh_synth_pictures *request)
 {
     written all = {.hash = UINT64_C(0xcbf29ce484222325)};
     char bytes[MH_CLI_BYTES];
-    if (mkdir(directory, 0777) < 0 && errno != EEXIST)
-        return fail_file(directory);
+    if (mkdir(request->directory, 0777) < 0 && errno != EEXIST)
+        return fail_file(request->directory);
     mh_cli_heed_signals();
-    int code = write_all(directory, count, seed, odd, &all);
+    int code = write_all(request, &all);
     if (code != MH_CLI_OK)
         return code;
-    if (json)
+    if (request->json)
         (void)printf("{\"files\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"hash\": \"%016" PRIx64
                      "\"}\n",
                      all.files, all.bytes, all.hash);
     else
-        (void)printf("%s: %" PRIu64 " pictures, %s, hash %016" PRIx64 "\n", directory, all.files,
-                     mh_cli_bytes(bytes, all.bytes), all.hash);
+        (void)printf("%s: %" PRIu64 " pictures, %s, hash %016" PRIx64 "\n", request->directory,
+                     all.files, mh_cli_bytes(bytes, all.bytes), all.hash);
     return MH_CLI_OK;
 }
 
 #else
 
-int mh_synth_imagenet(const char *directory, uint64_t count, uint64_t seed, bool odd, bool json)
+int mh_synth_imagenet(const mh_synth_pictures *request)
 {
-    (void)directory;
-    (void)count;
-    (void)seed;
-    (void)odd;
-    (void)json;
+    (void)request;
     return mh_cli_fail(MH_CLI_FAILED, WHERE, "build it with libjpeg-turbo",
                        "this build has no JPEG codec");
 }

@@ -9,8 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define LEAVES 360
-#define GRAIN 0.4F /* so that quality 96 takes about five bits for a pixel, as ImageNet does */
 #define OCTAVES 7
 
 typedef struct scene {
@@ -84,18 +82,20 @@ static bool add_noise(scene *self, int cell, float height)
     return true;
 }
 
-bool mh_synth_scene(uint8_t *rgb, int width, int height, uint64_t seed)
+bool mh_synth_scene(uint8_t *rgb, const mh_scene *about, uint64_t seed)
 {
     static const int cells[OCTAVES] = {64, 32, 16, 8, 4, 2, 1};
     static const float heights[OCTAVES] = {18, 14, 11, 8, 6, 5, 6};
-    size_t values = (size_t)width * (size_t)height * 3;
-    scene self = {
-        .rgb = calloc(values, sizeof *self.rgb), .width = width, .height = height, .seed = seed};
+    size_t values = (size_t)about->width * (size_t)about->height * 3;
+    scene self = {.rgb = calloc(values, sizeof *self.rgb),
+                  .width = about->width,
+                  .height = about->height,
+                  .seed = seed};
     bool made = self.rgb != NULL;
-    for (int i = 0; made && i < LEAVES; i++)
+    for (int i = 0; made && i < about->leaves; i++)
         add_leaf(&self);
     for (int i = 0; made && i < OCTAVES; i++)
-        made = add_noise(&self, cells[i], GRAIN * heights[i]);
+        made = add_noise(&self, cells[i], about->grain * heights[i]);
     for (size_t i = 0; made && i < values; i++)
         rgb[i] = (uint8_t)(self.rgb[i] < 0 ? 0 : self.rgb[i] > 255 ? 255 : self.rgb[i]);
     free(self.rgb);
