@@ -9,10 +9,11 @@ Prints one JSON object with stream_xxh3 and samples_xxh3; docs/native.md defines
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +38,16 @@ def plain(array: np.ndarray) -> np.ndarray:
     return np.frombuffer(array.tobytes(), np.uint8).reshape(shape)
 
 
+def runs(count: int, size: int) -> list[list[int]]:
+    """Numbers in a row, so many at a time."""
+    return [list(range(at, min(at + size, count))) for at in range(0, count, size)]
+
+
 class Arrays:
     """NumPy's files: one field each, or one for each member of an archive or of a structure."""
 
     ragged = frozenset[str]()
+    parts = 16
 
     def __init__(self, paths: list[str]) -> None:
         self.arrays: dict[str, np.ndarray] = {}
@@ -60,6 +67,11 @@ class Arrays:
     def broken(self, number: int) -> bool:
         """Whether the sample cannot be had."""
         return False
+
+    def blocks(self) -> list[list[int]]:
+        """What lies in a mebibyte."""
+        size = sum(array[0].nbytes for array in self.arrays.values())
+        return runs(self.count, max(1, (1 << 20) // max(1, size)))
 
 
 def members(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
@@ -83,6 +95,7 @@ class Synthetic:
     """Samples that are computed."""
 
     names = ("label", "x")
+    parts = 16
 
     def __init__(self, text: str) -> None:
         given = dict(part.partition("=")[::2] for part in text.split(","))
@@ -117,6 +130,10 @@ class Synthetic:
             return array
         return array[: 1 + int(words(self.seed ^ 0x6C65, number, 1)[0]) % self.shape[0]]
 
+    def blocks(self) -> list[list[int]]:
+        """The samples of each chunk."""
+        return runs(self.count, self.chunk)
+
     def broken(self, number: int) -> bool:
         """Whether a chunk that the sample needs is broken."""
         chunks = [(number // self.chunk + ahead) % self.chunks for ahead in range(self.span)]
@@ -124,7 +141,58 @@ class Synthetic:
         return any(bits * 2.0**-53 < self.rate for bits in drawn)
 
 
-Data = Arrays | Synthetic | files.Files
+class Tokens:
+    """Bare token files, Megatron's, NumPy's: windows of one line of tokens."""
+
+    ragged = frozenset[str]()
+    names = ("x", "y")
+    parts = 32
+
+    def __init__(self, paths: list[str], options: argparse.Namespace) -> None:
+        stored, delivered, found = "", "int64", []
+        for path in paths:
+            name, *rest = path.removeprefix("tokens:").split(",")
+            given = dict(part.split("=") for part in rest)
+            stored, delivered = given.get("dtype", stored), given.get("as", delivered)
+            found.append(self.read(Path(name), stored))
+        line = np.concatenate(found)
+        self.delivered = np.dtype(delivered)
+        self.window = int(options.window.removeprefix("token="))
+        stride = int((options.stride or f"token={self.window}").removeprefix("token="))
+        self.origins = range(0, len(line) - self.window, stride)
+        self.count = len(self.origins)
+        self.line = line
+        self.unit = (4 << 20) // line.itemsize
+
+    @staticmethod
+    def read(path: Path, stored: str) -> np.ndarray:
+        """All tokens of a file."""
+        if path.suffix == ".npy":
+            return np.asarray(np.load(path))
+        index = path.with_suffix(".idx")
+        if index.exists():
+            stored = {4: "int32", 8: "uint16"}[index.read_bytes()[17]]
+        return np.fromfile(path.with_suffix(".bin"), stored)
+
+    def value(self, name: str, number: int) -> np.ndarray:
+        """A field of a sample."""
+        begin = self.origins[number] + (name == "y")
+        size = self.window + (name == "tokens")
+        return self.line[begin : begin + size].astype(self.delivered)
+
+    def broken(self, number: int) -> bool:
+        """Whether the sample cannot be had."""
+        return False
+
+    def blocks(self) -> list[list[int]]:
+        """Samples whose first tokens lie in the same unit."""
+        found: dict[int, list[int]] = {}
+        for number, origin in enumerate(self.origins):
+            found.setdefault(origin // self.unit, []).append(number)
+        return list(found.values())
+
+
+Data = Arrays | Synthetic | Tokens | files.Files
 
 
 def load(paths: list[str], options: argparse.Namespace) -> Data:
@@ -133,6 +201,8 @@ def load(paths: list[str], options: argparse.Namespace) -> Data:
         return files.Folder(paths[0], options)
     if paths[0].endswith((".csv", ".jsonl")):
         return files.Manifest(paths[0], options)
+    if paths[0].startswith("tokens:") or paths[0].endswith((".bin", ".idx")):
+        return Tokens(paths, options)
     if paths[0].startswith("synthetic:"):
         return Synthetic(paths[0].removeprefix("synthetic:"))
     return Arrays(paths)
@@ -198,7 +268,56 @@ def share(options: argparse.Namespace, count: int) -> range:
     return range(first, first + length * options.world, options.world)
 
 
-def batches(options: argparse.Namespace, positions: range) -> list[range]:
+def salted(options: argparse.Namespace, what: int, number: int, count: int) -> list[int]:
+    """A shuffle of one block or round."""
+    salt = mix((mix((what + 0x626C6F636B73) & MASK) + number) & MASK)
+    at = keyed(count, options.seed ^ salt, options.epoch)
+    return [at(position) for position in range(count)]
+
+
+class Blocks:
+    """The order of shuffle="blocks", written down from front to end."""
+
+    def __init__(self, data: Data, options: argparse.Namespace) -> None:
+        blocks = runs(data.count, 1) if isinstance(data, files.Files) else data.blocks()
+        shuffled = keyed(len(blocks), options.seed, options.epoch)
+        self.options, self.parts = options, getattr(data, "parts", 16)
+        self.line: list[int] = []  # sample numbers by position
+        self.begins = [0]
+        for at in range(len(blocks)):
+            block = blocks[shuffled(at)]
+            members = salted(options, 1, shuffled(at), len(block))
+            self.line += [block[member] for member in members]
+            self.begins.append(len(self.line))
+
+    def run(self, begin: int, end: int) -> list[int]:
+        """The positions from begin to end as one rank has them."""
+        cuts = sorted({begin, end, *(at for at in self.begins if begin < at < end)})
+        pieces = [range(*pair) for pair in itertools.pairwise(cuts)]
+        found: list[int] = []
+        for turn in range(len(pieces) + self.parts - 1):
+            together: list[int] = []
+            for part in range(self.parts):
+                if 0 <= turn - part < len(pieces):
+                    piece = pieces[turn - part]
+                    first, last = (len(piece) * n // self.parts for n in (part, part + 1))
+                    together += piece[first:last]
+            mixed = salted(self.options, 2, (mix(begin) + turn) & MASK, len(together))
+            found += [together[place] for place in mixed]
+        return found
+
+    def share(self) -> list[int]:
+        """The positions of this rank, padded with its own head, or cut."""
+        o, count = self.options, len(self.line)
+        own = self.run(count * o.rank // o.world, count * (o.rank + 1) // o.world)
+        if o.drop_last:
+            own = own[: count // o.world]
+        elif not o.uneven:
+            own += own[: -(-count // o.world) - len(own)]
+        return own[o.start // o.world :]
+
+
+def batches(options: argparse.Namespace, positions: Sequence[int]) -> list[Sequence[int]]:
     """The positions of each batch."""
     size = options.batch_size
     found = [positions[at : at + size] for at in range(0, len(positions), size)]
@@ -222,14 +341,17 @@ def substitute(options: argparse.Namespace, count: int, position: int, attempt: 
 
 
 def chosen(
-    data: Data, options: argparse.Namespace, positions: range
+    data: Data,
+    options: argparse.Namespace,
+    positions: Sequence[int],
+    number_at: Callable[[int], int] | None = None,
 ) -> list[tuple[int, int]]:
     """Position and number of the samples that a batch has in the end.
 
     Raises:
         ValueError: one is broken, and that is an error.
     """
-    number_at = order(options, data.count)
+    number_at = number_at or order(options, data.count)
     found = []
     for position in positions:
         number = number_at(position % data.count)
@@ -277,8 +399,17 @@ def hashes(data: Data, options: argparse.Namespace) -> dict[str, str]:
     """Both hashes of what the options choose."""
     names = sorted(dict.fromkeys(options.fields or data.names), key=lambda name: name.encode())
     stream, total = xxhash.xxh3_64(), 0
-    for positions in batches(options, share(options, data.count)):
-        batch = chosen(data, options, positions)
+    number_at = order(options, data.count)
+    own: Sequence[int] = share(options, data.count)
+    if options.shuffle == "blocks":
+        blocks = Blocks(data, options)
+        own = blocks.share()
+
+        def number_at(position: int) -> int:
+            return blocks.line[position]
+
+    for positions in batches(options, own):
+        batch = chosen(data, options, positions, number_at)
         fields = {
             name: [value_at(data, name, number, position) for position, number in batch]
             for name in names
@@ -296,7 +427,9 @@ def main() -> None:
     parser.add_argument("data", nargs="+", metavar="DATA")
     parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--fields", type=lambda text: text.split(","))
-    parser.add_argument("--shuffle", nargs="?", const="keyed", choices=["torch", "keyed"])
+    parser.add_argument("--shuffle", nargs="?", const="keyed", choices=["torch", "keyed", "blocks"])
+    parser.add_argument("--window")
+    parser.add_argument("--stride")
     for name in ("seed", "epoch", "rank", "start"):
         parser.add_argument(f"--{name}", type=int, default=0)
     parser.add_argument("--world", type=int, default=1)

@@ -6,6 +6,7 @@
 #include "base/struct_size.h"
 #include "format/format.h"
 #include "format/synthetic.h"
+#include "format/tokens_text.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,8 +14,13 @@
 #include <sys/stat.h>
 
 /* Whatever else is a folder comes before plain folders. */
-const mh_format *const mh_formats[] = {&mh_format_npy,      &mh_format_synthetic, &mh_format_zarr,
-                                       &mh_format_manifest, &mh_format_folder,    NULL};
+const mh_format *const mh_formats[] = {&mh_format_npy,
+                                       &mh_format_tokens,
+                                       &mh_format_synthetic,
+                                       &mh_format_zarr,
+                                       &mh_format_manifest,
+                                       &mh_format_folder,
+                                       NULL};
 
 void mh_dataset_options_init_sized(mh_dataset_options *options, size_t size)
 {
@@ -198,6 +204,10 @@ static mh_status find_format(const mh_format **out, const mh_dataset *dataset, c
         *out = &mh_format_synthetic;
         return MH_OK;
     }
+    if (strncmp(path, MH_TOKENS_PREFIX, strlen(MH_TOKENS_PREFIX)) == 0) {
+        *out = &mh_format_tokens;
+        return MH_OK;
+    }
     MH_TRY(look_at(&candidate, head, sizeof head, err));
     for (const mh_format *const *format = mh_formats; *format; format++)
         if ((*format)->probe(&candidate)) {
@@ -320,7 +330,9 @@ static mh_status open_parts(mh_dataset *dataset, const char *const *paths, size_
                             mh_dataset_options *options, mh_error *err)
 {
     MH_TRY(copy_options(dataset, options, err));
-    MH_TRY(mh_source_of(&dataset->source, paths[0], err));
+    const size_t prefix = strlen(MH_TOKENS_PREFIX);
+    const char *first = strncmp(paths[0], MH_TOKENS_PREFIX, prefix) ? paths[0] : paths[0] + prefix;
+    MH_TRY(mh_source_of(&dataset->source, first, err));
     MH_TRY(find_format(&dataset->format, dataset, paths[0], err));
     MH_TRY(check_options(dataset, err));
     dataset->options.fields = options->fields;

@@ -147,6 +147,7 @@ extern const mh_format mh_format_folder;
 extern const mh_format mh_format_manifest;
 extern const mh_format mh_format_npy;
 extern const mh_format mh_format_synthetic;
+extern const mh_format mh_format_tokens;
 extern const mh_format mh_format_zarr;
 
 /* How the dataset's source is to be opened. The texts are the dataset's. */

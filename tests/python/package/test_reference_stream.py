@@ -71,3 +71,26 @@ def test_the_stream_is_that_of_the_reference(
     ours = _hashes(COMMAND, "read", *settings, *how, "--hash", "--json")
     reference = _hashes(sys.executable, REFERENCE, *settings)
     assert ours == reference, f"seed {seed}: {settings}"
+
+
+@pytest.mark.parametrize("trial", range(6))
+def test_blocks_and_tokens_are_those_of_the_reference(tmp_path: Path, trial: int) -> None:
+    seed = random.randrange(10**9)
+    draw = random.Random(seed)
+    world = draw.randint(1, 8)
+    settings: list[object] = [f"synthetic:count={draw.randint(1, 900)},shape=5,chunk=20,seed=3"]
+    shuffles = ["--shuffle=blocks"]
+    if trial % 2:
+        tokens = np.random.default_rng(seed).integers(0, 60000, draw.randint(500, 5_000_000))
+        tokens.astype(np.uint16).tofile(tmp_path / "train.bin")
+        window = draw.randint(1, 400)
+        settings = [f"tokens:{tmp_path}/train.bin,dtype=uint16", "--window", f"token={window}"]
+        settings += ["--stride", f"token={draw.randint(5000, 9000)}"]
+        shuffles += ["--shuffle"]
+    settings += ["--batch-size", draw.randint(1, 40), "--seed", draw.getrandbits(64)]
+    settings += ["--world", world, "--rank", draw.randrange(world), "--epoch", draw.randrange(5)]
+    settings += draw.choice([[], ["--drop-last"], ["--uneven"]])
+    settings += [draw.choice(shuffles)]
+    ours = _hashes(COMMAND, "read", *settings, "--threads", draw.randrange(3), "--hash", "--json")
+    reference = _hashes(sys.executable, REFERENCE, *settings)
+    assert ours == reference, f"seed {seed}: {settings}"
