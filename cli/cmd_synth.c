@@ -45,6 +45,7 @@ static void print_help(void)
         "  npy       DIR/x.npy, float32 of N rows and C columns, and DIR/label.npy, int64 of N\n"
         "  imagenet  N pictures like ImageNet's in class folders: JPEG of about 114 KB\n"
         "  photos    N pictures of about 2 megapixels, in the same way\n"
+        "  tokens    N tokens of documents, uint16: DIR/tokens.bin and Megatron's DIR/tokens.idx\n"
         "\n"
         "options:\n"
         "  --count N    samples\n"
@@ -71,7 +72,8 @@ static int parse(synth_request *request, int argc, char **argv)
         {"--json", MH_CLI_FLAG, &request->json, 0},
         {"--help", MH_CLI_FLAG, &request->help, 0},
     };
-    const char *todo = "see millhead synth --help", *known = "known kinds: npy, imagenet, photos";
+    const char *todo = "see millhead synth --help";
+    const char *known = "known kinds: npy, imagenet, photos, tokens, weather";
     int bad =
         mh_cli_read(table, sizeof table / sizeof *table, request->words, 2, argc, argv, WHERE);
     if (bad || request->help)
@@ -79,7 +81,8 @@ static int parse(synth_request *request, int argc, char **argv)
     if (!request->words[0])
         return mh_cli_fail(MH_CLI_USAGE, WHERE, known, "no kind of data given");
     bool pictures = is_pictures(request->words[0]);
-    if (!pictures && strcmp(request->words[0], "npy") != 0)
+    if (!pictures && strcmp(request->words[0], "npy") != 0 &&
+        strcmp(request->words[0], "tokens") != 0)
         return mh_cli_fail(MH_CLI_USAGE, WHERE, known, "unknown kind '%s'", request->words[0]);
     if (!request->words[1])
         return mh_cli_fail(MH_CLI_USAGE, WHERE, todo, "no directory given");
@@ -210,6 +213,7 @@ int mh_cmd_synth(int argc, char **argv)
         print_help();
         return MH_CLI_OK;
     }
+<<<<<<< HEAD
     if (is_pictures(request.words[0])) {
         const mh_synth_pictures pictures = {.directory = request.words[1],
                                             .count = request.count,
@@ -219,6 +223,13 @@ int mh_cmd_synth(int argc, char **argv)
                                             .json = request.json};
         return mh_synth_imagenet(&pictures);
     }
+=======
+    if (strcmp(request.words[0], "imagenet") == 0)
+        return mh_synth_imagenet(request.words[1], request.count, request.seed, request.odd,
+                                 request.json);
+    if (strcmp(request.words[0], "tokens") == 0)
+        return mh_synth_tokens(request.words[1], request.count, request.seed, request.json);
+>>>>>>> 00c04d5 (cli: synth tokens: documents of tokens with Megatron's index)
     synth_file files[2] = {
         {.type = "<f4", .item_bytes = 4, .columns = request.columns},
         {.type = "<i8", .item_bytes = 8},

@@ -39,4 +39,8 @@ typedef struct mh_synth_pictures {
 /* Writes pictures into class folders, and says what was written. An exit code of the command. */
 int mh_synth_imagenet(const mh_synth_pictures *request);
 
+/* Writes `count` tokens of documents as directory/tokens.bin and tokens.idx. Prints what was
+ * written. An exit code of the command. */
+int mh_synth_tokens(const char *directory, uint64_t count, uint64_t seed, bool json);
+
 #endif
