@@ -4,6 +4,7 @@
 #include "interrupts.h"
 #include "options.h"
 #include "synth.h"
+#include "synth_weather.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -46,6 +47,7 @@ static void print_help(void)
         "  imagenet  N pictures like ImageNet's in class folders: JPEG of about 114 KB\n"
         "  photos    N pictures of about 2 megapixels, in the same way\n"
         "  tokens    N tokens of documents, uint16: DIR/tokens.bin and Megatron's DIR/tokens.idx\n"
+        "  weather   DIR, a Zarr store: see millhead synth weather --help\n"
         "\n"
         "options:\n"
         "  --count N    samples\n"
@@ -206,6 +208,8 @@ static void print_files(const synth_file files[2], bool json)
 int mh_cmd_synth(int argc, char **argv)
 {
     synth_request request = {.columns = 16};
+    if (argc > 1 && strcmp(argv[1], "weather") == 0)
+        return mh_synth_weather(argc - 1, argv + 1);
     int code = parse(&request, argc, argv);
     if (code != MH_CLI_OK)
         return code;
@@ -213,7 +217,6 @@ int mh_cmd_synth(int argc, char **argv)
         print_help();
         return MH_CLI_OK;
     }
-<<<<<<< HEAD
     if (is_pictures(request.words[0])) {
         const mh_synth_pictures pictures = {.directory = request.words[1],
                                             .count = request.count,
@@ -223,13 +226,8 @@ int mh_cmd_synth(int argc, char **argv)
                                             .json = request.json};
         return mh_synth_imagenet(&pictures);
     }
-=======
-    if (strcmp(request.words[0], "imagenet") == 0)
-        return mh_synth_imagenet(request.words[1], request.count, request.seed, request.odd,
-                                 request.json);
     if (strcmp(request.words[0], "tokens") == 0)
         return mh_synth_tokens(request.words[1], request.count, request.seed, request.json);
->>>>>>> 00c04d5 (cli: synth tokens: documents of tokens with Megatron's index)
     synth_file files[2] = {
         {.type = "<f4", .item_bytes = 4, .columns = request.columns},
         {.type = "<i8", .item_bytes = 8},
