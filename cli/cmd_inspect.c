@@ -22,8 +22,8 @@ static void print_help(void)
         "options:\n"
         "%s"
         "  --json             one JSON object: format, samples, fields (name, dtype, shape and\n"
-        "                     bytes of a sample), files and their\n"
-        "                     bytes, classes, index\n"
+        "                     bytes of a sample; of arrays dims, array, chunk and codec),\n"
+        "                     files and their bytes, classes, index; of arrays amplification\n"
         "  --help             this text\n",
         mh_cli_data_help);
 }
@@ -51,11 +51,34 @@ static void print_index_json(const mh_dataset *data)
     (void)printf(", \"state\": \"%s\"}", state);
 }
 
+/* How a field is stored, where it is in chunks; adds the array's bytes to *all. */
+static void print_storage_json(const mh_dataset *data, size_t field, uint64_t *all)
+{
+    mh_field_storage storage;
+    if (!mh_dataset_storage(data, field, &storage))
+        return;
+    (void)printf(", \"dims\": [");
+    for (uint32_t dim = 0; dim < storage.dims; dim++) {
+        (void)printf("%s", dim ? ", " : "");
+        mh_cli_print_quoted(storage.dim_names[dim]);
+    }
+    (void)printf("], \"array\": [");
+    for (uint32_t dim = 0; dim < storage.dims; dim++)
+        (void)printf("%s%" PRIu64, dim ? ", " : "", storage.shape[dim]);
+    (void)printf("], \"chunk\": [");
+    for (uint32_t dim = 0; dim < storage.dims; dim++)
+        (void)printf("%s%" PRIu64, dim ? ", " : "", storage.chunk[dim]);
+    (void)printf("], \"codec\": ");
+    mh_cli_print_quoted(storage.codec);
+    *all += storage.bytes;
+}
+
 static void print_json(const mh_dataset *data)
 {
     char dtype[MH_CLI_DTYPE];
     size_t count;
-    uint64_t bytes;
+    uint64_t bytes, all = 0; /* of arrays in chunks */
+    mh_dataset_cost cost;
     const mh_field *fields = mh_dataset_fields(data, &count);
     (void)printf("{\"format\": \"%s\", \"samples\": %" PRIu64 ", \"fields\": [",
                  mh_dataset_format(data), mh_dataset_count(data));
@@ -65,12 +88,18 @@ static void print_json(const mh_dataset *data)
         (void)printf(", \"dtype\": \"%s\", \"shape\": [", mh_cli_dtype(dtype, fields[at].dtype));
         for (uint32_t dim = 0; dim < fields[at].dims; dim++)
             (void)printf("%s%" PRId64, dim ? ", " : "", fields[at].shape[dim]);
-        (void)printf("], \"bytes\": %" PRIu64 "}", fields[at].bytes);
+        (void)printf("], \"bytes\": %" PRIu64, fields[at].bytes);
+        print_storage_json(data, at, &all);
+        (void)printf("}");
     }
     uint64_t files = mh_dataset_files(data, &bytes);
-    (void)printf("], \"files\": %" PRIu64 ", \"bytes\": %" PRIu64, files, bytes);
+    (void)printf("], \"files\": %" PRIu64 ", \"bytes\": %" PRIu64, files, all ? all : bytes);
     print_classes_json(data);
     print_index_json(data);
+    if (mh_dataset_costs(data, &cost, NULL) == MH_OK)
+        (void)printf(", \"amplification\": %.4g, \"unique_bytes\": %.0f, \"sample_bytes\": %.0f, "
+                     "\"useful_bytes\": %.0f",
+                     cost.amplification, cost.unique_bytes, cost.sample_bytes, cost.useful_bytes);
     (void)printf("}\n");
 }
 
@@ -86,7 +115,8 @@ static void shape_text(char *out, size_t room, const mh_field *field)
 /* Names come from files: they move no cursor. */
 static void name_text(char *out, size_t room, const char *name)
 {
-    (void)snprintf(out, room, "%s", name);
+    if (out != name)
+        (void)snprintf(out, room, "%s", name);
     for (; *out; out++)
         if ((unsigned char)*out < 0x20 || *out == 0x7f)
             *out = '?';
@@ -100,8 +130,10 @@ static void print_table(const mh_dataset *data)
     const mh_field *fields = mh_dataset_fields(data, &count);
     while (mh_dataset_class(data, classes))
         classes++;
-    (void)printf("%s: %" PRIu64 " samples in %" PRIu64 " file%s, %s", mh_dataset_format(data),
-                 mh_dataset_count(data), files, files == 1 ? "" : "s", mh_cli_bytes(bytes, all));
+    (void)printf("%s: %" PRIu64 " samples", mh_dataset_format(data), mh_dataset_count(data));
+    if (files && all)
+        (void)printf(" in %" PRIu64 " file%s, %s", files, files == 1 ? "" : "s",
+                     mh_cli_bytes(bytes, all));
     if (classes)
         (void)printf(", %" PRIu64 " classes", classes);
     (void)printf("\n\n");
@@ -112,6 +144,39 @@ static void print_table(const mh_dataset *data)
         (void)printf("%-20s %-10s %-20s %10" PRIu64 "\n", name,
                      mh_cli_dtype(dtype, fields[at].dtype), shape, fields[at].bytes);
     }
+}
+
+/* The arrays that fields are cut from, and what that costs. */
+static void print_arrays(const mh_dataset *data)
+{
+    char shape[MH_DIMS_MOST * 80], chunk[MH_DIMS_MOST * 21], name[256], bytes[MH_CLI_BYTES];
+    size_t count;
+    mh_field_storage storage;
+    mh_dataset_cost cost;
+    const mh_field *fields = mh_dataset_fields(data, &count);
+    if (mh_dataset_costs(data, &cost, NULL) != MH_OK)
+        return;
+    (void)printf("\n%-20s %-32s %-16s %10s  %s\n", "array", "dimensions", "chunk", "bytes",
+                 "codec");
+    for (size_t at = 0; at < count && mh_dataset_storage(data, at, &storage); at++) {
+        size_t used = 0, chunk_used = 0;
+        shape[0] = chunk[0] = '\0';
+        for (uint32_t dim = 0; dim < storage.dims && used < sizeof shape; dim++) {
+            used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%.40s=%" PRIu64,
+                                     dim ? " " : "", storage.dim_names[dim], storage.shape[dim]);
+            chunk_used += (size_t)snprintf(chunk + chunk_used, sizeof chunk - chunk_used,
+                                           "%s%" PRIu64, dim ? "x" : "", storage.chunk[dim]);
+        }
+        name_text(name, sizeof name, fields[at].name);
+        name_text(shape, sizeof shape, shape);
+        (void)printf("%-20s %-32s %-16s %10s  %s\n", name, shape, chunk,
+                     mh_cli_bytes(bytes, storage.bytes), storage.codec);
+    }
+    if (cost.useful_bytes > 0)
+        (void)printf(
+            "\na sample alone decodes %.3g times its bytes; in blocks each chunk is decoded "
+            "%.3g times an epoch\n",
+            cost.sample_bytes / cost.useful_bytes, cost.amplification);
 }
 
 int mh_cmd_inspect(int argc, char **argv)
@@ -136,8 +201,10 @@ int mh_cmd_inspect(int argc, char **argv)
         print_help();
     else if (code == MH_CLI_OK && json)
         print_json(data);
-    else if (code == MH_CLI_OK)
+    else if (code == MH_CLI_OK) {
         print_table(data);
+        print_arrays(data);
+    }
     mh_dataset_unref(data);
     free(paths);
     return code;

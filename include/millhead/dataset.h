@@ -42,11 +42,12 @@ typedef struct mh_kind {
     const char *what;     /* one line */
 } mh_kind;
 
-/* Format or source number `at`, counted from 0: 1, or 0 beyond the last with *out untouched. Any
- * thread. */
+/* Format or source number `at`, counted from 0: 1, or 0 beyond the last with *out untouched.
+ * Any thread. */
 MH_API int mh_format_list(size_t at, mh_kind *out);
 MH_API int mh_source_list(size_t at, mh_kind *out);
-/* The same for codecs of pictures; and for ops, whose `suffixes` are their arguments. */
+/* The same for codecs, of chunks and of pictures; and for ops, whose `suffixes` are their arguments.
+ */
 MH_API int mh_codec_list(size_t at, mh_kind *out);
 MH_API int mh_op_list(size_t at, mh_kind *out);
 
@@ -113,6 +114,32 @@ MH_API const char *mh_dataset_class(const mh_dataset *dataset, uint64_t at);
  * found), "written" (new) or "not kept" (it cannot be written); static memory, untouched where the
  * format has no such file. */
 MH_API const char *mh_dataset_index(const mh_dataset *dataset, const char **out_state);
+
+/* How a field is stored, of formats that cut arrays into chunks. Texts are the dataset's. */
+typedef struct mh_field_storage {
+    uint32_t dims;
+    const char *dim_names[MH_DIMS_MOST];
+    uint64_t shape[MH_DIMS_MOST]; /* of the whole array */
+    uint64_t chunk[MH_DIMS_MOST];
+    const char *codec; /* "bytes, zstd" */
+    uint64_t bytes;    /* of the whole array, decoded */
+} mh_field_storage;
+
+/* Of field number `field`: 1, or 0 where the format has no chunks, with *out untouched. */
+MH_API int mh_dataset_storage(const mh_dataset *dataset, size_t field, mh_field_storage *out);
+
+/* What samples made of chunks cost, in decoded bytes. */
+typedef struct mh_dataset_cost {
+    double unique_bytes;  /* of all chunks that samples need, each once */
+    double decoded_bytes; /* in an epoch of shuffle="blocks" */
+    double amplification; /* decoded / unique */
+    double sample_bytes;  /* of the chunks of one sample alone, mean */
+    double useful_bytes;  /* of a sample */
+} mh_dataset_cost;
+
+/* MH_ERR_UNSUPPORTED where the format has no chunks; MH_ERR_NOMEM. Any thread. */
+MH_API MH_MUST_CHECK mh_status mh_dataset_costs(const mh_dataset *dataset, mh_dataset_cost *out,
+                                                mh_error *err);
 
 /* Changes when what the dataset holds does: names, sizes, dates, fields. For saved positions. */
 MH_API uint64_t mh_dataset_fingerprint(const mh_dataset *dataset);

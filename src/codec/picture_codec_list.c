@@ -30,14 +30,3 @@ mh_status mh_picture_codec_find(const mh_picture_codec **out, mh_picture_kind ki
                          "this build of millhead is without PNG: build it with libpng (package "
                          "libpng-dev, -Dpng=enabled)");
 }
-
-int mh_codec_list(size_t at, mh_kind *out)
-{
-    for (size_t number = 0; mh_picture_codecs[number]; number++)
-        if (number == at) {
-            *out = (mh_kind){mh_picture_codecs[at]->name, mh_picture_codecs[at]->suffixes,
-                             mh_picture_codecs[at]->what};
-            return 1;
-        }
-    return 0;
-}

@@ -446,6 +446,21 @@ const char *mh_dataset_file(const mh_dataset *dataset, size_t at, uint64_t *out_
     return dataset->objects.list[at].name;
 }
 
+int mh_dataset_storage(const mh_dataset *dataset, size_t field, mh_field_storage *out)
+{
+    if (!dataset->format->storage || field >= dataset->field_count)
+        return 0;
+    return dataset->format->storage(dataset, dataset->tags[field], out);
+}
+
+mh_status mh_dataset_costs(const mh_dataset *dataset, mh_dataset_cost *out, mh_error *err)
+{
+    if (!dataset->format->costs)
+        return mh_fail(err, MH_ERR_UNSUPPORTED, "data of the format %s has no chunks",
+                       dataset->format->name);
+    return dataset->format->costs(dataset, out, err);
+}
+
 uint64_t mh_dataset_fingerprint(const mh_dataset *dataset)
 {
     return dataset->fingerprint;

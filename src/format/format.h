@@ -104,6 +104,9 @@ typedef struct mh_format {
     /* As mh_dataset_class and mh_dataset_index. */
     const char *(*class_name)(const mh_dataset *dataset, uint64_t at);
     const char *(*index_file)(const mh_dataset *dataset, const char **out_state);
+    /* As mh_dataset_storage and mh_dataset_costs. */
+    int (*storage)(const mh_dataset *dataset, uint32_t tag, mh_field_storage *out);
+    mh_status (*costs)(const mh_dataset *dataset, mh_dataset_cost *out, mh_error *err);
 } mh_format;
 
 /* Added to the tag of a field that is delivered only where its name is asked for. The format sees

@@ -140,6 +140,39 @@ static mh_status zarr_place(const mh_dataset *dataset, const mh_placing *placing
     return MH_OK;
 }
 
+/* --- for people --- */
+
+static int zarr_storage(const mh_dataset *dataset, uint32_t tag, mh_field_storage *out)
+{
+    const mh_zarr_data *data = dataset->own;
+    const mh_window_field *field = mh_windows_field(data->windows, tag);
+    if (!field)
+        return 0;
+    const mh_variable *variable = &data->variables[field->variable];
+    const mh_zarr_array *array = &data->list[field->variable].node->array;
+    *out = (mh_field_storage){
+        .dims = array->dims, .codec = array->codec_names, .bytes = array->type.dtype.bits / 8};
+    for (uint32_t i = 0; i < array->dims; i++) {
+        out->dim_names[i] = variable->dim_names[i];
+        out->shape[i] = variable->shape[i];
+        out->chunk[i] = variable->chunk[i];
+        out->bytes *= variable->shape[i];
+    }
+    return 1;
+}
+
+static mh_status zarr_costs(const mh_dataset *dataset, mh_dataset_cost *out, mh_error *err)
+{
+    const mh_amplification *found = &((const mh_zarr_data *)dataset->own)->cost;
+    (void)err;
+    *out = (mh_dataset_cost){.unique_bytes = found->unique_bytes,
+                             .decoded_bytes = found->decoded_bytes,
+                             .amplification = found->factor,
+                             .sample_bytes = found->sample_bytes,
+                             .useful_bytes = found->useful_bytes};
+    return MH_OK;
+}
+
 const mh_format mh_format_zarr = {
     .name = "zarr",
     .what = "Zarr 2 and 3: windows over named dimensions; directories, .zarr.zip, references",
@@ -155,4 +188,6 @@ const mh_format mh_format_zarr = {
     .unit = zarr_unit,
     .decode = zarr_decode,
     .place = zarr_place,
+    .storage = zarr_storage,
+    .costs = zarr_costs,
 };

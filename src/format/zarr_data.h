@@ -4,7 +4,7 @@
 #ifndef MH_FORMAT_ZARR_DATA_H
 #define MH_FORMAT_ZARR_DATA_H
 
-#include "array/windows.h"
+#include "array/amplification.h"
 #include "format/zarr_hierarchy.h"
 #include "format/zarr_shards.h"
 
@@ -26,7 +26,8 @@ typedef struct mh_zarr_data {
     mh_variable *variables; /* what array/ knows of each */
     size_t count;
     mh_windows *windows;
-    bool any_plain; /* some arrays are placed from their bytes as they were read */
+    mh_amplification cost; /* in blocks */
+    bool any_plain;        /* some arrays are placed from their bytes as they were read */
 } mh_zarr_data;
 
 /* Opens the store at `path` as the dataset's own. What is there is freed by mh_zarr_close. */

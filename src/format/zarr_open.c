@@ -197,7 +197,7 @@ static mh_status make_windows(mh_dataset *dataset, mh_zarr_data *data, mh_error 
     return status;
 }
 
-static mh_status add_fields(mh_dataset *dataset, const mh_zarr_data *data, mh_error *err)
+static mh_status add_fields(mh_dataset *dataset, mh_zarr_data *data, mh_error *err)
 {
     const mh_window_field *window;
     for (uint32_t i = 0; (window = mh_windows_field(data->windows, i)); i++) {
@@ -211,7 +211,8 @@ static mh_status add_fields(mh_dataset *dataset, const mh_zarr_data *data, mh_er
     dataset->units_shared = 1;
     dataset->units_most = mh_windows_units_most(data->windows);
     dataset->unit_count = mh_windows_unit_count(data->windows);
-    return MH_OK;
+    return mh_blocks_choose(data->windows, MH_POOL_BYTES, &dataset->cells, &dataset->block_parts,
+                            &data->cost, err);
 }
 
 /* --- all --- */
