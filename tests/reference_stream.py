@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `millhead read --hash` must print, made from NumPy, Pillow, torch and xxhash, without our C.
+"""What `millhead read --hash` must print, made from NumPy, Pillow, xarray and others, without our C.
 
     reference_stream.py DATA... --batch-size B --seed S [the options of millhead read]
 
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import reference_files as files
+import reference_zarr as zarrs
 import xxhash
 
 MASK = 2**64 - 1
@@ -192,11 +193,13 @@ class Tokens:
         return list(found.values())
 
 
-Data = Arrays | Synthetic | Tokens | files.Files
+Data = Arrays | Synthetic | Tokens | files.Files | zarrs.Zarr
 
 
 def load(paths: list[str], options: argparse.Namespace) -> Data:
     """What the paths stand for."""
+    if zarrs.is_store(paths[0]):
+        return zarrs.Zarr(paths[0], options)
     if Path(paths[0]).is_dir():
         return files.Folder(paths[0], options)
     if paths[0].endswith((".csv", ".jsonl")):
@@ -437,6 +440,9 @@ def main() -> None:
     parser.add_argument("--uneven", action="store_true")
     parser.add_argument("--limit-batches", type=int)
     parser.add_argument("--pipeline")
+    for name in ("window", "stride", "select", "target"):
+        parser.add_argument(f"--{name}")
+    parser.add_argument("--decode", default="cf", choices=["cf", "none"])
     parser.add_argument("--on-error", default="raise", choices=["raise", "skip", "replace"])
     options = parser.parse_args()
     print(json.dumps(hashes(load(options.data, options), options)))
