@@ -272,7 +272,8 @@ mh_source_options mh_dataset_source_options(const mh_dataset *dataset, uint32_t 
 {
     return (mh_source_options){.in_flight = in_flight,
                                .storage = dataset->options.storage,
-                               .cache = dataset->options.cache};
+                               .cache = dataset->options.cache,
+                               .stamp = dataset->stamp};
 }
 
 mh_status mh_dataset_get(const mh_dataset *dataset, const char *name, uint64_t most, uint8_t **out,
@@ -362,7 +363,7 @@ mh_status mh_dataset_open(mh_dataset **out, const char *const *paths, size_t cou
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a dataset");
     atomic_init(&dataset->refs, 1);
     mh_status status = open_parts(dataset, paths, count, &options, err);
-    mh_source_rest();
+    dataset->stamp = mh_source_rest();
     if (status != MH_OK) {
         mh_dataset_unref(dataset);
         return status;

@@ -13,7 +13,8 @@ static mh_status open_reader(const mh_dataset *dataset, mh_process_source **out,
         return mh_fail(err, MH_ERR_NOMEM, "no memory to open a dataset's files");
     reader->fork_generation = mh_fork_generation();
     const mh_source_options options = mh_dataset_source_options(dataset, 1);
-    mh_status status = dataset->source->open(&reader->source, &dataset->objects, &options, err);
+    mh_status status =
+        mh_source_open(&reader->source, dataset->source, &dataset->objects, &options, err);
     if (status != MH_OK) {
         mh_free(reader);
         return status;

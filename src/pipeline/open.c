@@ -313,7 +313,7 @@ static mh_status open_source(mh_loader *self, mh_error *err)
     mh_source *files;
     const mh_loader_options *o = &self->options;
     const mh_source_options options = mh_dataset_source_options(self->dataset, o->in_flight);
-    MH_TRY(self->dataset->source->open(&files, &self->dataset->objects, &options, err));
+    MH_TRY(mh_source_open(&files, self->dataset->source, &self->dataset->objects, &options, err));
     self->source = files;
     if (!o->simulate)
         return MH_OK;

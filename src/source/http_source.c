@@ -69,5 +69,6 @@ const mh_source_type mh_source_http = {
     .open = http_open,
     .read = mh_remote_read,
     .submit = mh_remote_submit,
+    .stats = mh_remote_stats,
     .close = mh_remote_source_close,
 };

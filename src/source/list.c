@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "base/error.h"
+#include "source/cache.h"
 #include "source/http.h"
 #include "source/source.h"
 
@@ -36,4 +37,17 @@ mh_status mh_source_of(const mh_source_type **out, const char *name, mh_error *e
         }
     return mh_fail(err, MH_ERR_UNSUPPORTED, "%.*s:// is not supported: see millhead list",
                    (int)(scheme < 32 ? scheme : 32), name);
+}
+
+mh_status mh_source_open(mh_source **out, const mh_source_type *type, const mh_objects *objects,
+                         const mh_source_options *options, mh_error *err)
+{
+    mh_source *inner = NULL;
+    MH_TRY(type->open(&inner, objects, options, err));
+    mh_status status = options->cache ? mh_source_cache(out, inner, objects, options, err) : MH_OK;
+    if (status != MH_OK)
+        mh_source_close(inner);
+    else if (!options->cache)
+        *out = inner;
+    return status;
 }

@@ -25,10 +25,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BUFFER_BYTES (128L << 10) /* of each exchange: libcurl reads so much at a time */
+#define BUFFER_BYTES (100L << 10) /* of each exchange: libcurl reads so much at a time */
 #define EVENTS_MOST 128
 #define LOOK_NS UINT64_C(100000000) /* how often time-outs are looked for */
 #define LEAST_BYTES_PER_S 1024u
+#define IN_USE 0x80u /* libcurl waits for this descriptor */
 
 struct mh_transport {
     /* set at open, then read-only */
@@ -41,6 +42,8 @@ struct mh_transport {
     CURLM *multi;
     mh_exchange *active; /* a ring's first; NULL: none */
     CURL **idle;         /* handles to use again */
+    uint8_t *watched;    /* of each descriptor: what epoll watches it for; 0: it does not */
+    size_t watched_room;
     size_t idle_count;
     uint64_t curl_due_ns; /* when libcurl wants to be called; UINT64_MAX: not */
     uint64_t owner_due_ns;
@@ -213,6 +216,15 @@ static curl_socket_t on_open_socket(void *argument, curlsocktype purpose,
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
+/* The kernel forgets a descriptor that is closed. */
+static int on_close_socket(void *argument, curl_socket_t fd)
+{
+    mh_transport *self = argument;
+    if ((size_t)fd < self->watched_room)
+        self->watched[fd] = 0;
+    return close(fd);
+}
+
 /* --- exchanges --- */
 
 static bool set_once(mh_transport *self, CURL *easy)
@@ -237,7 +249,9 @@ static bool set_once(mh_transport *self, CURL *easy)
     return curl_easy_setopt(easy, CURLOPT_USERAGENT, "millhead/" MH_VERSION) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_data) == CURLE_OK &&
-           curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_open_socket) == CURLE_OK;
+           curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_open_socket) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, on_close_socket) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, self) == CURLE_OK;
 }
 
 static CURL *take_handle(mh_transport *self)
@@ -445,20 +459,51 @@ static void end_silent(mh_transport *self, uint64_t now)
 
 /* --- the loop --- */
 
+/* False: no memory. */
+static bool watched_grow(mh_transport *self, size_t fd)
+{
+    if (fd < self->watched_room)
+        return true;
+    size_t room = self->watched_room ? self->watched_room : 256;
+    while (room <= fd)
+        room *= 2;
+    uint8_t *larger = mh_realloc(self->watched, room, 1);
+    if (!larger)
+        return false;
+    memset(larger + self->watched_room, 0, room - self->watched_room);
+    self->watched = larger;
+    self->watched_room = room;
+    return true;
+}
+
+/* Watches a descriptor for EPOLLIN and EPOLLOUT, or not at all any more. */
+static void watch(mh_transport *self, int fd, uint32_t mask)
+{
+    struct epoll_event event = {.events = mask, .data.fd = fd};
+    if (!watched_grow(self, (size_t)fd))
+        return;
+    uint32_t now = self->watched[fd] & ~IN_USE;
+    if (mask != now)
+        (void)epoll_ctl(self->epoll,
+                        !mask ? EPOLL_CTL_DEL
+                        : now ? EPOLL_CTL_MOD
+                              : EPOLL_CTL_ADD,
+                        fd, &event);
+    self->watched[fd] = (uint8_t)(mask ? mask | IN_USE : 0);
+}
+
+/* A connection between two exchanges stays watched as it is: most go on the same way, and every
+ * change is a system call. */
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *argument, void *known)
 {
     mh_transport *self = argument;
-    struct epoll_event event = {.data.fd = fd};
     (void)easy;
-    if (what == CURL_POLL_REMOVE) {
-        (void)epoll_ctl(self->epoll, EPOLL_CTL_DEL, fd, &event);
-        return 0;
-    }
-    event.events = (what != CURL_POLL_OUT ? EPOLLIN : 0u) | (what != CURL_POLL_IN ? EPOLLOUT : 0u);
-    if (known && epoll_ctl(self->epoll, EPOLL_CTL_MOD, fd, &event) == 0)
-        return 0;
-    (void)epoll_ctl(self->epoll, EPOLL_CTL_ADD, fd, &event);
-    (void)curl_multi_assign(self->multi, fd, self);
+    (void)known;
+    if (what != CURL_POLL_REMOVE)
+        watch(self, fd,
+              (what != CURL_POLL_OUT ? EPOLLIN : 0u) | (what != CURL_POLL_IN ? EPOLLOUT : 0u));
+    else if ((size_t)fd < self->watched_room)
+        self->watched[fd] &= (uint8_t)~IN_USE;
     return 0;
 }
 
@@ -490,6 +535,10 @@ static void on_events(mh_transport *self, const struct epoll_event *events, int 
             uint64_t times;
             (void)!read(self->wakeup, &times, sizeof times);
             self->owner_due_ns = 0;
+            continue;
+        }
+        if (!(self->watched[events[i].data.fd] & IN_USE)) { /* the server closes it, or it waits */
+            watch(self, events[i].data.fd, 0);
             continue;
         }
         int mask = (seen & (EPOLLIN | EPOLLHUP) ? CURL_CSELECT_IN : 0) |
@@ -549,6 +598,7 @@ static void transport_close(mh_transport *self)
     if (self->wakeup >= 0)
         close(self->wakeup);
     mh_free((void *)self->idle);
+    mh_free(self->watched);
     mh_free(self);
 }
 

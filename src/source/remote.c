@@ -88,6 +88,7 @@ static struct {
     mh_remote remote; /* type NULL: none */
     char *storage;    /* the text it was opened with */
     uint32_t fork_generation;
+    uint64_t stamp; /* of what was asked */
 } opener = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* A thread that held the lock when the process was forked is not here: then the lock is new. */
@@ -111,11 +112,22 @@ static void forget_locked(void)
     opener.storage = NULL;
 }
 
-void mh_source_rest(void)
+uint64_t mh_source_rest(void)
 {
     lock_opener();
     forget_locked();
+    uint64_t stamp = opener.stamp;
+    opener.stamp = 0;
     pthread_mutex_unlock(&opener.lock);
+    return stamp;
+}
+
+/* Objects and their versions, in any order. */
+static void add_stamp_locked(const mh_request *request)
+{
+    uint64_t version = request->answer ? mh_answer_version(request->answer) : 0;
+    opener.stamp |= UINT64_C(1) << 63; /* never 0 */
+    opener.stamp += (mh_etag_version(request->name) ^ version) * UINT64_C(0xD6E8FEB86659FD93);
 }
 
 static mh_status open_locked(const mh_remote_type *type, const mh_source_options *options,
@@ -177,6 +189,7 @@ mh_status mh_remote_ask(const mh_remote_type *type, const mh_source_options *opt
             pthread_cond_wait(&wait.ended, &wait.lock);
         pthread_mutex_unlock(&wait.lock);
         status = wait.status;
+        add_stamp_locked(request);
     }
     pthread_mutex_unlock(&opener.lock);
     return status;

@@ -49,6 +49,7 @@ MH_MUST_CHECK mh_status mh_remote_source_open(mh_source **out, const mh_remote_t
 mh_status mh_remote_read(mh_source *source, const mh_read *read, uint64_t *got, mh_error *err);
 mh_status mh_remote_submit(mh_source *source, const mh_read *reads, size_t count,
                            mh_read_done *done, void *context, mh_error *err);
+void mh_remote_stats(mh_source *source, mh_source_stats *out);
 void mh_remote_source_close(mh_source *source);
 
 /* One request to the place of these options, by the requests that datasets share while they open;

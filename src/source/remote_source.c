@@ -411,7 +411,9 @@ static void fetch_over(mh_request *request, const mh_error *err)
         want_over(self, at, answer, err);
     }
     pthread_mutex_lock(&self->sync.lock);
-    *fetched = (fetch){.next = self->sync.spare_fetches};
+    mh_request_reset(request);
+    fetched->wants = NULL;
+    fetched->next = self->sync.spare_fetches;
     self->sync.spare_fetches = fetched;
     pthread_mutex_unlock(&self->sync.lock);
 }
@@ -476,6 +478,18 @@ mh_status mh_remote_read(mh_source *source, const mh_read *read, uint64_t *got, 
     pthread_mutex_unlock(&wait.lock);
     *got = wait.got;
     return wait.status;
+}
+
+void mh_remote_stats(mh_source *source, mh_source_stats *out)
+{
+    remote_source *self = (remote_source *)source;
+    mh_requests_stats stats;
+    mh_requests_stats_read(self->remote.requests, &stats);
+    out->requests = stats.begun;
+    out->retried = stats.retried;
+    out->hedged = stats.hedged;
+    out->request_bytes = stats.bytes;
+    out->in_flight_peak = stats.in_flight_peak;
 }
 
 void mh_remote_source_close(mh_source *source)

@@ -11,6 +11,7 @@
 #include "sys/clock.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,6 +33,9 @@ struct mh_requests {
     /* set at open, then read-only */
     mh_requests_options options;
     mh_transport *transport;
+    /* The transport thread takes what there is as soon as an exchange is done: nobody need wake it.
+     */
+    _Atomic bool full;
     /* the transport thread's */
     request_list active;  /* at least one attempt is under way */
     request_list delayed; /* to be repeated when they are due */
@@ -71,6 +75,17 @@ static void take_out(request_list *list, mh_request *request)
     else
         list->last = request->previous;
     request->next = request->previous = NULL;
+}
+
+void mh_request_reset(mh_request *request)
+{
+    request->name[0] = request->if_match[0] = request->redirected[0] = '\0';
+    request->query = NULL;
+    request->query_count = request->segment_count = 0;
+    request->expected = (mh_expected){0};
+    request->attempts = request->redirects = 0;
+    request->refreshed = false;
+    request->answer = NULL;
 }
 
 /* --- the end of a request --- */
@@ -135,17 +150,19 @@ static bool begin_attempt(mh_requests *self, mh_request *request, mh_attempt *at
 {
     mh_error err;
     mh_exchange *exchange = &attempt->exchange;
-    *exchange = (mh_exchange){.method = request->method,
-                              .url = attempt->url,
-                              .headers = attempt->headers,
-                              .ranged = request->ranged,
-                              .link_local = self->options.link_local,
-                              .first = request->first,
-                              .room = request->room,
-                              .segments = request->segments,
-                              .segment_count = request->segment_count,
-                              .done = attempt_done,
-                              .context = self};
+    /* field by field: most of an exchange is room for the answer, which `begin` resets */
+    exchange->method = request->method;
+    exchange->url = attempt->url;
+    exchange->headers = attempt->headers;
+    exchange->body = NULL;
+    exchange->ranged = request->ranged;
+    exchange->link_local = self->options.link_local;
+    exchange->first = request->first;
+    exchange->room = request->room;
+    exchange->segments = request->segments;
+    exchange->segment_count = request->segment_count;
+    exchange->done = attempt_done;
+    exchange->context = self;
     attempt->request = request;
     attempt->buffer = buffer;
     if (buffer) {
@@ -324,6 +341,7 @@ static void fail_all(mh_requests *self, const mh_error *why, uint64_t now)
 static void pump(mh_requests *self, uint64_t now)
 {
     const mh_addressing *addressing = self->options.addressing;
+    atomic_store(&self->full, false); /* before looking at what there is */
     while (self->under_way < mh_pace_window(&self->pace)) {
         bool failed = false;
         mh_error err;
@@ -338,6 +356,8 @@ static void pump(mh_requests *self, uint64_t now)
             break;
         begin(self, request, now);
     }
+    if (self->under_way >= mh_pace_window(&self->pace))
+        atomic_store(&self->full, true);
 }
 
 static void hedge(mh_requests *self, uint64_t now)
@@ -385,7 +405,8 @@ static uint64_t run(void *context, uint64_t now)
 
 void mh_requests_wake(mh_requests *self)
 {
-    self->options.transport->wake(self->transport);
+    if (!atomic_load(&self->full))
+        self->options.transport->wake(self->transport);
 }
 
 void mh_requests_add(mh_requests *self, mh_request *request)

@@ -50,7 +50,7 @@ struct mh_request {
     /* --- the answer --- */
     const mh_exchange *answer;
 
-    /* --- requests.c's --- */
+    /* --- requests.c's; 0 at first --- */
     mh_request *next, *previous;
     char shown[512];
     mh_attempt first_try, second_try; /* the second beside the first, where that is late */
@@ -100,6 +100,9 @@ MH_MUST_CHECK mh_status mh_requests_open(mh_requests **out, const mh_requests_op
 /* Ends the thread. What was added or taken and is not over ends with MH_ERR_CLOSED, on the calling
  * thread. NULL allowed. */
 void mh_requests_close(mh_requests *requests);
+
+/* Makes a request that is over fit to be used again. The rest is set by whoever makes it. */
+void mh_request_reset(mh_request *request);
 
 /* Any thread. A single request, before those that are taken. */
 void mh_requests_add(mh_requests *requests, mh_request *request);

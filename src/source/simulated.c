@@ -150,6 +150,11 @@ static mh_status simulated_submit(mh_source *source, const mh_read *reads, size_
     return status;
 }
 
+static void simulated_stats(mh_source *source, mh_source_stats *out)
+{
+    mh_source_stats_read(((simulated_source *)source)->inner, out);
+}
+
 static void simulated_close(mh_source *source)
 {
     simulated_source *self = (simulated_source *)source;
@@ -169,6 +174,7 @@ static const mh_source_type simulated_type = {
     .name = "simulated",
     .read = simulated_read,
     .submit = simulated_submit,
+    .stats = simulated_stats,
     .close = simulated_close,
 };
 

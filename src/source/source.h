@@ -63,7 +63,16 @@ typedef struct mh_source_options {
     const char
         *storage;      /* "key=...,secret=...,endpoint_url=...": credentials and places; or NULL */
     const char *cache; /* "DIR:50GB": where to keep what was read; or NULL */
+    uint64_t stamp;    /* stands for the versions of what was read while the dataset opened */
 } mh_source_options;
+
+/* What a source has done so far; 0 where that does not apply. */
+typedef struct mh_source_stats {
+    uint64_t requests, retried, hedged, request_bytes;
+    uint32_t in_flight_peak;
+    uint64_t cache_hits, cache_misses, cache_hit_bytes, cache_written_bytes, cache_evicted_bytes;
+    uint64_t cache_corrupt; /* entries that were not as they had been written, and were removed */
+} mh_source_stats;
 
 /* Called with each object that was found, in any order; anything but MH_OK ends the listing. */
 typedef mh_status mh_source_each(void *context, const mh_object *object, mh_error *err);
@@ -92,6 +101,8 @@ typedef struct mh_source_type {
     /* Accepts all or none, never blocks. MH_ERR_NOMEM, MH_ERR_CLOSED. */
     mh_status (*submit)(mh_source *source, const mh_read *reads, size_t count, mh_read_done *done,
                         void *context, mh_error *err);
+    /* What it has done; *out is zeroed. Any thread. (optional) */
+    void (*stats)(mh_source *source, mh_source_stats *out);
     /* Reads that have not begun end with MH_ERR_CLOSED; waits for the others. */
     void (*close)(mh_source *source);
 } mh_source_type;
@@ -111,9 +122,15 @@ extern const mh_source_type *const mh_sources[];
 /* The source of that path or URL. MH_ERR_UNSUPPORTED: no source has its scheme. */
 MH_MUST_CHECK mh_status mh_source_of(const mh_source_type **out, const char *name, mh_error *err);
 
+/* Opens a source of that type, behind a cache where the options ask for one; as its `open`. */
+MH_MUST_CHECK mh_status mh_source_open(mh_source **out, const mh_source_type *type,
+                                       const mh_objects *objects, const mh_source_options *options,
+                                       mh_error *err);
+
 /* Ends what stat, get and list keep for the next call: connections and their thread. Whoever called
- * them calls it when all is asked. Any thread; a call of another thread makes them anew. */
-void mh_source_rest(void);
+ * them calls it when all is asked. Gives a number that stands for the versions of all objects that
+ * were asked for since the last time. Any thread; a call of another thread makes them anew. */
+uint64_t mh_source_rest(void);
 
 /* Any thread, as all below but close. Errors name the object and the offset. A read beyond the end,
  * or of an object that is not as it was when it was listed, is MH_ERR_IO; a whole one that is
@@ -134,6 +151,13 @@ static inline mh_status mh_source_submit(mh_source *source, const mh_read *reads
                                          mh_read_done *done, void *context, mh_error *err)
 {
     return source->type->submit(source, reads, count, done, context, err);
+}
+
+static inline void mh_source_stats_read(mh_source *source, mh_source_stats *out)
+{
+    *out = (mh_source_stats){0};
+    if (source->type->stats)
+        source->type->stats(source, out);
 }
 
 /* NULL allowed. After it no `done` comes. */

@@ -1,0 +1,123 @@
+/* objects.c - whole objects from a server as fast as they come: rate and CPU of the source alone
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ *     objects PREFIX COUNT BYTES IN_FLIGHT [STORAGE]
+ *
+ * Reads PREFIX000000.jpg and on, again and again COUNT times in all, BYTES at most each, and prints
+ * one JSON object. Built from the core: cc -Isrc -Iinclude -Ibuild/src bench/objects.c
+ * build/src/libmillhead-core.a -lm -lpthread; libmillhead-net.so must lie beside it.
+ */
+#include "source/source.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#define KEYS 2000u
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t came;
+    uint64_t over, bytes, failed;
+    uint32_t free[4096], free_count;
+    char message[512];
+} state = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static double cpu_seconds(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
+}
+
+static void describe(const void *prefix, uint32_t number, mh_object *out, char *name)
+{
+    (void)snprintf(name, MH_NAME_MOST, "%s%06u.jpg", (const char *)prefix, number);
+    *out = (mh_object){.name = name, .size = MH_SIZE_UNKNOWN};
+}
+
+static void done(void *context, void *tag, uint64_t got, const mh_error *err)
+{
+    (void)context;
+    pthread_mutex_lock(&state.lock);
+    state.over++;
+    state.bytes += got;
+    state.failed += err != NULL;
+    if (err)
+        (void)snprintf(state.message, sizeof state.message, "%s", err->message);
+    state.free[state.free_count++] = (uint32_t)(uintptr_t)tag;
+    pthread_cond_signal(&state.came);
+    pthread_mutex_unlock(&state.lock);
+}
+
+static mh_status read_all(mh_source *source, uint64_t count, uint64_t bytes, uint8_t *memory,
+                          mh_error *err)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        pthread_mutex_lock(&state.lock);
+        while (!state.free_count)
+            pthread_cond_wait(&state.came, &state.lock);
+        uint32_t slot = state.free[--state.free_count];
+        pthread_mutex_unlock(&state.lock);
+        const mh_read read = {.object = (uint32_t)(i % KEYS),
+                              .whole = 1,
+                              .size = bytes,
+                              .into = memory + slot * bytes,
+                              .tag = (void *)(uintptr_t)slot};
+        mh_status status = mh_source_submit(source, &read, 1, done, NULL, err);
+        if (status != MH_OK)
+            return status;
+    }
+    pthread_mutex_lock(&state.lock);
+    while (state.over < count)
+        pthread_cond_wait(&state.came, &state.lock);
+    pthread_mutex_unlock(&state.lock);
+    return MH_OK;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 5) {
+        (void)fprintf(stderr, "usage: objects PREFIX COUNT BYTES IN_FLIGHT [STORAGE]\n");
+        return 2;
+    }
+    mh_error err = {0};
+    const mh_source_type *type = NULL;
+    mh_source *source = NULL;
+    uint64_t count = strtoull(argv[2], NULL, 10), bytes = strtoull(argv[3], NULL, 10);
+    const mh_source_options options = {.in_flight = (uint32_t)atoi(argv[4]),
+                                       .storage = argc > 5 ? argv[5] : NULL};
+    const mh_objects objects = {.count = KEYS, .describe = describe, .context = argv[1]};
+    uint32_t slots = options.in_flight * 2; /* one is always ready to be begun */
+    uint8_t *memory = calloc(slots, bytes);
+    for (uint32_t i = 0; i < slots && i < 4096; i++)
+        state.free[state.free_count++] = i;
+    if (!memory || mh_source_of(&type, argv[1], &err) != MH_OK ||
+        type->open(&source, &objects, &options, &err) != MH_OK) {
+        (void)fprintf(stderr, "%s\n", err.message);
+        return 1;
+    }
+    double began = seconds(), cpu = cpu_seconds();
+    mh_status status = read_all(source, count, bytes, memory, &err);
+    double took = seconds() - began, used = cpu_seconds() - cpu;
+    (void)printf("{\"rate\": %.1f, \"cpu_us\": %.2f, \"bytes\": %llu, \"failed\": %llu, "
+                 "\"seconds\": %.3f}\n",
+                 (double)count / took, used / (double)count * 1e6, (unsigned long long)state.bytes,
+                 (unsigned long long)state.failed, took);
+    if (state.failed)
+        (void)fprintf(stderr, "%s\n", state.message);
+    mh_source_close(source);
+    free(memory);
+    return status == MH_OK && !state.failed ? 0 : 1;
+}
