@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from millhead import data, report
+    from millhead.ahead.prefetcher import prefetch
     from millhead.bench.configs import load_config
     from millhead.dataset import open
     from millhead.loader import Loader
@@ -29,6 +30,7 @@ __all__ = [
     "data",
     "load_config",
     "open",
+    "prefetch",
     "report",
     "watch",
 ]
@@ -41,6 +43,7 @@ _LAZY = {
     "data": "millhead.data",
     "load_config": "millhead.bench.configs",
     "open": "millhead.dataset",
+    "prefetch": "millhead.ahead.prefetcher",
     "report": "millhead.report",
     "watch": "millhead.watching.loops",
 }
@@ -81,7 +84,7 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> "Any":
     if name not in _LAZY:
         raise AttributeError(f"module 'millhead' has no attribute {name!r}")
-    if name in ("Loader", "open", "watch") and _no_core is not None:
+    if name in ("Loader", "open", "prefetch", "watch") and _no_core is not None:
         raise AttributeError(f"millhead.{name} needs the C core: {_no_core}")
     from importlib import import_module
 

@@ -194,9 +194,10 @@ def _with_hooks(steps: _core.Steps, hooks: Any) -> tuple[Any, Any]:
 class WatchedIterator(Generic[T]):
     """Any iterator, with its waits recorded."""
 
-    def __init__(self, iterator: Iterator[T], epoch: Epoch) -> None:
+    def __init__(self, iterator: Iterator[T], epoch: Epoch, worker: int = -1) -> None:
         self._iterator = iterator
         self._epoch = epoch
+        self._worker = worker
         self._count = 0
 
     def __iter__(self) -> WatchedIterator[T]:
@@ -212,9 +213,9 @@ class WatchedIterator(Generic[T]):
             epoch.end(complete=True)
             raise
         except BaseException as error:
-            epoch.failed(error, -1)
+            epoch.failed(error, self._worker)
             raise
-        if lines := epoch.got(-1, -1, self._count, -1, -1):
+        if lines := epoch.got(-1, self._worker, self._count, -1, -1):
             epoch.keep(lines)
         watch.train_ns = -1
         self._count += 1
@@ -240,8 +241,8 @@ class Watched(Generic[T]):
         if torch_loaders is not None:
             found: Iterator[T] = torch_loaders.iterate(self._iterable, self._watch)
             return found
-        if (native := _native_watching(self._iterable)) is not None:
-            found = native.iterate(self._iterable, self._watch)
+        if (ours := _own_watching(self._iterable)) is not None:
+            found = ours.iterate(self._iterable, self._watch)
             return found
         self._watch.begin()
         epoch = Epoch(self._watch)
@@ -308,14 +309,19 @@ def _torch_watching(iterable: Any) -> Any:
     return torch_loaders
 
 
-def _native_watching(iterable: Any) -> Any:
-    """The module that watches native loaders, for one of them."""
+def _own_watching(iterable: Any) -> Any:
+    """The module that watches native loaders or prefetchers, for one of them."""
     loader = sys.modules.get("millhead.loader")
-    if loader is None or not isinstance(iterable, loader.Loader):
-        return None
-    from millhead.watching import native_loaders
+    if loader is not None and isinstance(iterable, loader.Loader):
+        from millhead.watching import native_loaders
 
-    return native_loaders
+        return native_loaders
+    prefetcher = sys.modules.get("millhead.ahead.prefetcher")
+    if prefetcher is not None and isinstance(iterable, prefetcher.Prefetcher):
+        from millhead.watching import prefetchers
+
+        return prefetchers
+    return None
 
 
 _watches: dict[int, tuple[weakref.ref[Any], dict[str, LoaderWatch]]] = {}

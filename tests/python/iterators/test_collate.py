@@ -62,6 +62,8 @@ def test_without_workers_a_batch_is_what_default_collate_gives(kind: str) -> Non
 # What torch's collate gives in a worker differs for some (it stacks into shared memory), so a
 # worker is compared with torch's own worker. A few kinds at a time share the cost of starting.
 SENDABLE = [kind for kind in pc.SAMPLES if kind not in pc.UNSENDABLE]
+if torch.__version__ < "2.13":  # there torch's workers cannot send tensors without memory; ours can
+    SENDABLE.remove("meta tensor")
 GROUPS = [SENDABLE[first : first + 12] for first in range(0, len(SENDABLE), 12)]
 
 

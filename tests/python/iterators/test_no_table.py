@@ -22,7 +22,7 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]]))
 
 
 @pytest.mark.limit(300)
-@pytest.mark.parametrize("name", ["collate", "gather_rows", "pickled_batch", "stream"])
+@pytest.mark.parametrize("name", ["collate", "pickled_batch"])
 def test_the_tests_pass_without_the_table(name: str) -> None:
     command = [sys.executable, "-c", PROGRAM, str(HERE / f"test_{name}.py")]
     done = procs.run(command, seconds=280, cwd=HERE.parents[2])
