@@ -269,12 +269,17 @@ def reading(rows: Sequence[dict[str, Any]]) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
+def _too_noisy(row: dict[str, Any]) -> bool:
+    """Whether repeats of torch alone differ by more than the two loaders do: then a ratio says
+    nothing, and none is shown."""
+    margin = row["spread"]
+    return margin > NOISY and 1 / (1 + margin) <= row["ratio"] <= 1 + margin
+
+
 def _words(row: dict[str, Any]) -> str:
     ratio, margin = row["ratio"], max(EQUAL_WITHIN, row["spread"])
-    if margin > NOISY and 1 / (1 + margin) <= ratio <= 1 + margin:
-        return (
-            f"not to be judged on this busy machine ({ratio:.2f}x, repeats differ by {margin:.0%})"
-        )
+    if _too_noisy(row):
+        return f"unclear (the machine is too busy: repeats differ by {margin:.0%})"
     if ratio > 1 + margin:
         return f"{ratio:.1f} times as fast as torch" if ratio >= 1.5 else f"faster ({ratio:.2f}x)"
     if ratio < 1 / (1 + margin):
@@ -300,7 +305,11 @@ def table(rows: Sequence[dict[str, Any]], bold: Any) -> Iterator[str]:
                 f"{row['first_batch_ms']:.0f} ms",
                 f"{row['memory_mb']:.0f} MB",
                 row["path"],
-                "" if row["ratio"] is None else f"{row['ratio']:.2f}x",
+                ""
+                if row["ratio"] is None
+                else "too busy"
+                if _too_noisy(row)
+                else f"{row['ratio']:.2f}x",
             )
             yield columns.format(*cells).rstrip()
 

@@ -39,7 +39,12 @@ def shown(command: Sequence[str]) -> str:
 def run(command: Sequence[str], capture: bool = False) -> str:
     """Run it to its end; whatever happens, nothing of it is left. What it printed, if captured."""
     child = subprocess.Popen(
-        command, stdout=subprocess.PIPE if capture else None, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE if capture else None,
+        # the doctor's verdict is part of the story, wherever that goes
+        stderr=None if capture else subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
     try:
         output, _ = child.communicate(timeout=SECONDS)
