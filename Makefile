@@ -210,6 +210,20 @@ test-torch: setup ## parity and the drop-in's tests with torch VERSION, from PyP
 		--disable-pip-version-check build/torch/wheel/millhead-*.whl
 	@$(OTHER)/bin/python tools/test-torch
 
+# From documents, docstrings, headers and --help; the generator has an environment of its own.
+docs: setup ## the documentation as a site with search, in build/site
+	@if ! cmp -s docs/requirements.txt build/docs-env/requirements.installed; then \
+		echo "== installing the generator of the site"; \
+		rm -rf build/docs-env; $(PYTHON) -m venv build/docs-env; \
+		$(quiet) docs-pip build/docs-env/bin/python -m pip install --no-deps \
+			--disable-pip-version-check -r docs/requirements.txt; \
+		cp docs/requirements.txt build/docs-env/requirements.installed; \
+	fi
+	$(call say,making the site)
+	@$(PY) tools/docs-pages build/docs
+	@$(quiet) docs build/docs-env/bin/python -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
 fuzz: setup packages-fuzz ## every target of tests/fuzz for FUZZ_SECONDS seconds
 	@$(WITH_VENV); [ -f build/fuzz/build.ninja ] || $(quiet) fuzz-configure \
 		env CC=clang-19 meson setup build/fuzz -Dtests=true -Dfuzz=true -Dpython=false \
@@ -227,4 +241,4 @@ clean: ## remove everything that was built, and .venv
 	rm -rf build dist .venv
 
 .PHONY: help packages venv setup build compile demo test bench wheel portable-wheel format check \
-	tidy minimal asan tsan valgrind python-asan sabotage fuzz test-torch clean
+	tidy minimal asan tsan valgrind python-asan sabotage fuzz test-torch docs clean
