@@ -1,4 +1,4 @@
-/* cmd_read.c - millhead read: an epoch of data, how fast it comes, and its hash
+/* cmd_read.c - millhead read: read an epoch of data: how fast, and its hash
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "data.h"

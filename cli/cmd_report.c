@@ -1,4 +1,4 @@
-/* cmd_report.c - millhead report: runs as a page to look at, and its pictures
+/* cmd_report.c - millhead report: draw runs as one page for a browser, or as pictures
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "options.h"
@@ -36,9 +36,9 @@ static void print_help(void)
         "usage: millhead report RUN... -o report.html [--svg DIR] [--png DIR] [--json]\n"
         "\n"
         "Writes one page that holds everything: the verdict, a timeline with a row per worker,\n"
-        "the waits, a table of the stages, CPU and memory, parameters and environment. It asks\n"
-        "nothing of any network. RUN is the directory of a run, an events file, a log of\n"
-        "Earthmover's, or what `millhead bench` wrote; several are compared.\n"
+        "the waits, a table of the stages, CPU and memory, parameters and environment. It works\n"
+        "offline. RUN is the directory of a run, an events file, a log of Earthmover's, or what\n"
+        "`millhead bench` wrote; several are compared.\n"
         "\n"
         "options:\n"
         "  -o FILE     the page\n"

@@ -1,4 +1,4 @@
-/* cmd_synth.c - millhead synth: data to try things with, from a seed
+/* cmd_synth.c - millhead synth: make data to try things with, from a seed
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "interrupts.h"

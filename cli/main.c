@@ -21,20 +21,20 @@ static int cmd_help(int argc, char **argv);
 
 /* The one list of verbs: it drives --help and the hint after an unknown one. */
 static const verb verbs[] = {
-    {"bench", "a dataset under several loader configurations, and the one to take", mh_cmd_python},
+    {"bench", "measure a dataset under several configurations, and recommend one", mh_cmd_python},
     {"doctor", "what a run waited for, and what to do about it", mh_cmd_doctor},
     {"explain", "what a verdict means, and what to do about it", mh_cmd_explain},
-    {"export", "a run as a trace for a viewer, or as a table", mh_cmd_export},
+    {"export", "write a run as a trace for a viewer, or as a table", mh_cmd_export},
     {"help", "what a verb does and its options", cmd_help},
     {"inspect", "what data holds: format, samples, fields", mh_cmd_inspect},
     {"list", "the formats and sources that can be read", mh_cmd_list},
     {"plan", "how many workers, threads, chunks, and how much memory", mh_cmd_plan},
-    {"probe", "what memory, page cache, storage and network give", mh_cmd_probe},
-    {"read", "an epoch of data, how fast it comes, and its hash", mh_cmd_read},
-    {"report", "runs as a page to look at, and its pictures", mh_cmd_report},
-    {"run", "a Python program, with torch's loaders made millhead's", mh_cmd_python},
-    {"synth", "data to try things with, from a seed", mh_cmd_synth},
-    {"tune", "the loader's settings for a dataset and a train step", mh_cmd_python},
+    {"probe", "how fast memory, page cache, storage and network are", mh_cmd_probe},
+    {"read", "read an epoch of data: how fast, and its hash", mh_cmd_read},
+    {"report", "draw runs as one page for a browser, or as pictures", mh_cmd_report},
+    {"run", "run a Python program with millhead's loaders in place of torch's", mh_cmd_python},
+    {"synth", "make data to try things with, from a seed", mh_cmd_synth},
+    {"tune", "find the loader's settings for a dataset and a train step", mh_cmd_python},
 };
 
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)

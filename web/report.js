@@ -628,7 +628,7 @@
       h("div", { class: "two lean" }, waitsCard(run), stagesCard(run)), usageCard(run), ranksCard(run), settingsCards(run)];
     document.getElementById("main").replaceChildren(...parts.filter(Boolean));
     redraws.forEach((draw) => draw());
-    document.getElementById("foot").textContent = `Made by millhead ${data.millhead} from ${run.path}. One file; it asks nothing of any network.`;
+    document.getElementById("foot").textContent = `Made by millhead ${data.millhead} from ${run.path}. One file; works offline.`;
   }
 
   function picker() {

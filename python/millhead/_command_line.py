@@ -64,7 +64,7 @@ def whole(least: int) -> Callable[[str], int]:
 
     def read(text: str) -> int:
         if not re.fullmatch("[0-9]{1,9}", text) or int(text) < least:
-            raise argparse.ArgumentTypeError(f"'{text}' is no whole number of {least} or more")
+            raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of {least} or more")
         return int(text)
 
     return read
@@ -88,7 +88,7 @@ def duration(text: str) -> float:
     units = {"": 1, "s": 1, "m": 60, "h": 3600}
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smh]?)", text)
     if not found or float(found[1]) == 0:
-        raise argparse.ArgumentTypeError(f"'{text}' is no time like 90s, 10m or 1h")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a time like 90s, 10m or 1h")
     return float(found[1]) * units[found[2]]
 
 
@@ -98,7 +98,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(descriptor, encoding="utf-8") as file:
         if stat.S_ISCHR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "a device and no file", os.fspath(path))
+            raise OSError(errno.EINVAL, "a device, not a file", os.fspath(path))
         os.set_blocking(descriptor, True)
         return file.read()
 

@@ -385,7 +385,7 @@ static mh_status file_open(int *out, const char *path, mh_error *err)
                            "cannot open %s", path);
     if (fstat(fd, &about) == 0 && (S_ISCHR(about.st_mode) || S_ISBLK(about.st_mode))) {
         (void)close(fd);
-        return mh_fail(err, MH_ERR_NOT_FOUND, "%s is a device and no log", path);
+        return mh_fail(err, MH_ERR_NOT_FOUND, "%s is a device, not a log", path);
     }
     *out = fd;
     return MH_OK;

@@ -212,7 +212,7 @@ static mh_status open_existing(mh_probe_file *file, const char *path, uint64_t m
         return mh_fail_sys(err, MH_ERR_IO, errno, "cannot read %s", path);
     uint64_t size = (uint64_t)about.st_size < most ? (uint64_t)about.st_size : most;
     if (!S_ISREG(about.st_mode) || size < LEAST_BYTES)
-        return mh_fail(err, MH_ERR_NOT_FOUND, "%s is no file of %d KiB or more", path,
+        return mh_fail(err, MH_ERR_NOT_FOUND, "%s is not a file of %d KiB or more", path,
                        (int)(LEAST_BYTES >> 10));
     file->bytes = size / MH_PROBE_PAGE * MH_PROBE_PAGE;
     return MH_OK;
@@ -258,7 +258,7 @@ mh_status mh_probe_file_open(mh_probe_file *file, mh_probe *out, const mh_probe_
         return mh_fail_sys(err, errno == ENOENT ? MH_ERR_NOT_FOUND : MH_ERR_IO, errno,
                            "cannot read %s", options->path);
     if (holds_no_data(options->path))
-        return mh_fail(err, MH_ERR_NOT_FOUND, "%s is the kernel's own and no storage",
+        return mh_fail(err, MH_ERR_NOT_FOUND, "%s is made by the kernel: there is no storage to measure",
                        options->path);
     name_network(out, options->path, S_ISDIR(about.st_mode));
     mh_status status;

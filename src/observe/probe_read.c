@@ -94,7 +94,7 @@ mh_status mh_probe_read(mh_probe *out, const char *path, mh_error *err)
     bool good = read_probe(&json, &found) && mh_json_only_blanks(text + json.at, length - json.at);
     mh_free(text);
     if (!good)
-        return mh_fail(err, MH_ERR_CORRUPT, "%.300s is not what millhead probe --json prints",
+        return mh_fail(err, MH_ERR_CORRUPT, "%.300s is not the output of millhead probe --json",
                        path);
     *out = found;
     return MH_OK;

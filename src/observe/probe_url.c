@@ -68,7 +68,7 @@ static mh_status read_pieces(pass *sum, reading *r, uint64_t piece, bool random,
         MH_TRY(mh_http_get(r->http, &request, &answer, err));
         uint64_t now = mh_clock_ns();
         if (r->came + answer.came == 0)
-            return mh_fail(err, MH_ERR_IO, "%.300s: an answer with nothing in it",
+            return mh_fail(err, MH_ERR_IO, "%.300s: the answer is empty",
                            mh_http_shown(r->http));
         if (answer.came >= piece) {
             sum->requests++;
@@ -136,7 +136,7 @@ static mh_status measure_whole(reading *r, double seconds, mh_error *err)
     MH_TRY(mh_http_get(r->http, &request, &answer, err));
     pass sum = {.bytes = answer.came, .ns = mh_clock_ns() - r->began};
     if (answer.came == 0)
-        return mh_fail(err, MH_ERR_NOT_FOUND, "%.300s has nothing in it", mh_http_shown(r->http));
+        return mh_fail(err, MH_ERR_NOT_FOUND, "%.300s is empty", mh_http_shown(r->http));
     fill_tier(tier, &sum);
     (void)snprintf(tier->how, sizeof tier->how,
                    "the file from its start: the server gives no ranges (connected in %.3g ms)",

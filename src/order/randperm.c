@@ -41,7 +41,7 @@ mh_status mh_randperm_new_in_way(mh_randperm **out, uint64_t count, uint64_t see
     if (!perm || !entries) {
         mh_free(entries);
         mh_free(perm);
-        return mh_fail(err, MH_ERR_NOMEM, "no %llu bytes for the order of %llu samples",
+        return mh_fail(err, MH_ERR_NOMEM, "no memory (%llu bytes) for the order of %llu samples",
                        (unsigned long long)count * sizeof *entries, (unsigned long long)count);
     }
     perm->count = count;

@@ -105,7 +105,7 @@ static mh_status divide(const mh_loader *self, uint64_t batch_bytes, uint64_t *s
     uint64_t least = self->dataset->by_units ? mh_residency_least(self->dataset) : 0;
     uint64_t needed;
     if (__builtin_add_overflow(least, batch_bytes, &needed) || needed > budget)
-        return mh_fail(err, MH_ERR_NOMEM, "%s takes %.1f MB and memory allows %.1f MB",
+        return mh_fail(err, MH_ERR_NOMEM, "%s takes %.1f MB, and memory allows only %.1f MB",
                        least ? "a batch with the units of a sample" : "a batch",
                        (double)batch_bytes / 1e6 + (double)least / 1e6, (double)budget / 1e6);
     uint64_t wanted = (self->depth + (uint64_t)HELD_SLOTS) * batch_bytes;

@@ -102,7 +102,7 @@ mh_status mh_plan_threads_make(mh_plan_threads *out, const mh_plan_threads_optio
             return mh_fail(err, MH_ERR_INVALID, "the number of %s is %d, must be %d to %d",
                            numbers[at].name, numbers[at].value, numbers[at].least, MH_PLAN_MOST);
     if ((unsigned)options->mode >= MH_PLAN_MODE_COUNT)
-        return mh_fail(err, MH_ERR_INVALID, "mode %d is none", (int)options->mode);
+        return mh_fail(err, MH_ERR_INVALID, "unknown mode %d", (int)options->mode);
 
     mh_plan_cpus cpus;
     mh_plan_cpus_options cpus_options;

@@ -34,7 +34,7 @@ static bool is_http(const char *url)
 mh_status mh_http_open(mh_http **out, const char *url, mh_error *err)
 {
     if (!is_http(url))
-        return mh_fail(err, MH_ERR_UNSUPPORTED, "'%.200s' is no http:// or https:// address", url);
+        return mh_fail(err, MH_ERR_UNSUPPORTED, "'%.200s' is not an http:// or https:// URL", url);
     const mh_net *table = mh_net_load(err);
     return table ? table->open(out, url, err) : MH_ERR_UNSUPPORTED;
 }

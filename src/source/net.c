@@ -91,7 +91,7 @@ static void load(void)
     void *library = dlopen(find(path) ? path : NAME, RTLD_NOW | RTLD_LOCAL);
     const char *why = library ? NULL : dlerror();
     if (why && strstr(why, "libcurl")) {
-        refuse(ENOPKG, "addresses are read with libcurl, which cannot be loaded: %.300s", why);
+        refuse(ENOPKG, "reading URLs needs libcurl, which cannot be loaded: %.300s", why);
     } else if (why) {
         refuse(ELIBACC, "addresses are read with " NAME ", which cannot be loaded: %.300s", why);
     } else {
@@ -105,7 +105,7 @@ static void load(void)
 #else
 static void load(void)
 {
-    refuse(ENOSYS, "this build reads no addresses: it was made without %s", "libcurl");
+    refuse(ENOSYS, "this build cannot read URLs: it was built without %s", "libcurl");
 }
 #endif
 

@@ -140,20 +140,20 @@ static void close_one(mh_http *http)
 static mh_status open_one(mh_http **out, const char *url, mh_error *err)
 {
     if (strlen(url) >= URL_BYTES)
-        return mh_fail(err, MH_ERR_UNSUPPORTED, "an address of %zu characters, more than %d",
+        return mh_fail(err, MH_ERR_UNSUPPORTED, "a URL of %zu characters, more than %d",
                        strlen(url), URL_BYTES - 1);
     mh_http *http = mh_net_begin() ? mh_calloc(1, sizeof *http) : NULL;
     if (http)
         http->easy = curl_easy_init();
     if (!http || !http->easy) {
         mh_free(http);
-        return mh_fail(err, MH_ERR_NOMEM, "no memory to read an address");
+        return mh_fail(err, MH_ERR_NOMEM, "no memory to read a URL");
     }
     (void)snprintf(http->url, sizeof http->url, "%s", url);
     mh_redact_url(http->shown, sizeof http->shown, url);
     if (!set_up(http)) {
         close_one(http);
-        return mh_fail(err, MH_ERR_UNSUPPORTED, "libcurl %s lacks an option that is needed",
+        return mh_fail(err, MH_ERR_UNSUPPORTED, "libcurl %s is too old: it lacks an option that millhead needs",
                        curl_version_info(CURLVERSION_NOW)->version);
     }
     *out = http;
@@ -163,7 +163,7 @@ static mh_status open_one(mh_http **out, const char *url, mh_error *err)
 static mh_status fail(const mh_http *http, CURLcode code, long status, mh_error *err)
 {
     if (code == CURLE_HTTP_RETURNED_ERROR && status == 416)
-        return mh_fail(err, MH_ERR_NOT_FOUND, "%.300s has nothing in it", http->shown);
+        return mh_fail(err, MH_ERR_NOT_FOUND, "%.300s is empty", http->shown);
     if (code == CURLE_HTTP_RETURNED_ERROR)
         return mh_fail(err, status == 404 || status == 410 ? MH_ERR_NOT_FOUND : MH_ERR_IO,
                        "%.300s: the server answers %ld", http->shown, status);

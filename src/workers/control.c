@@ -250,7 +250,7 @@ mh_status mh_control_attach(mh_control **out, int fd, uint32_t worker, mh_error 
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a control block");
     off_t size = lseek(fd, 0, SEEK_END);
     mh_status status = size < 4096
-                           ? mh_fail(err, MH_ERR_CORRUPT, "descriptor %d is no control block", fd)
+                           ? mh_fail(err, MH_ERR_CORRUPT, "descriptor %d is not a control block", fd)
                            : mh_memory_attach(&control->memory, fd, (size_t)size, err);
     if (status != MH_OK) {
         mh_free(control);
@@ -278,7 +278,7 @@ mh_status mh_control_look(mh_control **out, int fd, mh_error *err)
 {
     off_t size = lseek(fd, 0, SEEK_END);
     if (size < 4096)
-        return mh_fail(err, MH_ERR_CORRUPT, "descriptor %d is no control block", fd);
+        return mh_fail(err, MH_ERR_CORRUPT, "descriptor %d is not a control block", fd);
     mh_control *control = mh_calloc(1, sizeof *control);
     if (!control)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a control block");

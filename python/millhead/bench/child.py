@@ -71,7 +71,7 @@ def make_dataset(text: str) -> Any:
         found = found()
     if not is_dataset(found):
         raise UsageError(
-            f"'{text}' gives {type(found).__name__}, no dataset (TARGET): it needs __getitem__ and "
+            f"'{text}' gives {type(found).__name__}, not a dataset (TARGET): it needs __getitem__ and "
             "__len__, or __iter__"
         )
     return found

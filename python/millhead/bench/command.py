@@ -1,4 +1,4 @@
-"""`millhead bench`: a dataset under several loader configurations, and the one to take."""
+"""`millhead bench`: a dataset under several loader configurations, and the one to use."""
 
 from __future__ import annotations
 

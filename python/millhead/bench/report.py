@@ -1,4 +1,4 @@
-"""What a benchmark found: a row for each configuration, the one to take and why, and the table."""
+"""What a benchmark found: a row for each configuration, the one to use and why, and the table."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def cause_of(run: Path) -> str | None:
     return cause
 
 
-# ---- the one to take -----------------------------------------------------------------------------
+# ---- the one to use -----------------------------------------------------------------------------
 
 
 def recommend(rows: list[Row], baseline: Row) -> tuple[Row, str]:

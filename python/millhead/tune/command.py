@@ -1,4 +1,4 @@
-"""`millhead tune`: the loader's settings for a dataset and a train step, without a grid search."""
+"""`millhead tune`: find the loader's settings for a dataset and a train step, without a grid search."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _bytes(text: str) -> int:
     except ValueError:
         size = None
     if size is None:
-        raise argparse.ArgumentTypeError(f"'{text}' is no size like 2GB or 512 MiB")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a size like 2GB or 512 MiB")
     return size
 
 

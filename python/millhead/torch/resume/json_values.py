@@ -52,7 +52,7 @@ def _encode(value: Any, where: str) -> Any:
         return {"$": type(value).__name__, "value": _text_of(bytes(value))}
     if isinstance(value, torch.Tensor):
         return _encode_tensor(value, where)
-    raise TypeError(f"{where} is a {type(value).__qualname__}, which is no plain value")
+    raise TypeError(f"{where} is a {type(value).__qualname__}, not a plain value")
 
 
 def _encode_dict(value: dict[Any, Any], where: str) -> Any:
@@ -64,7 +64,7 @@ def _encode_dict(value: dict[Any, Any], where: str) -> Any:
 
 def _encode_tensor(tensor: torch.Tensor, where: str) -> Any:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
-        raise TypeError(f"{where} is a tensor that is not dense, which is no plain value")
+        raise TypeError(f"{where} is a tensor that is not dense, not a plain value")
     flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
     data = ctypes.string_at(flat.data_ptr(), flat.nbytes)
     return _entry("tensor", str(tensor.dtype).removeprefix("torch."), tensor.shape, data)
@@ -72,7 +72,7 @@ def _encode_tensor(tensor: torch.Tensor, where: str) -> Any:
 
 def _encode_array(value: Any, where: str) -> Any:
     if value.dtype.hasobject or value.dtype.names is not None:
-        raise TypeError(f"{where} is an array of {value.dtype}, which is no plain value")
+        raise TypeError(f"{where} is an array of {value.dtype}, not a plain value")
     kind = "array" if isinstance(value, np.ndarray) else "scalar"
     return _entry(kind, value.dtype.str, value.shape, value.tobytes())
 
@@ -105,7 +105,7 @@ def _decode(value: Any) -> Any:
 def _decode_tensor(entry: dict[str, Any]) -> torch.Tensor:
     dtype = getattr(torch, entry["dtype"])
     if not isinstance(dtype, torch.dtype):
-        raise TypeError(f"{entry['dtype']} is no type of a tensor")
+        raise TypeError(f"{entry['dtype']} is not a type of tensor")
     flat = torch.frombuffer(bytearray(_bytes_of(entry) or b"\0"), dtype=torch.uint8)
     if 0 in entry["shape"]:
         return torch.empty(entry["shape"], dtype=dtype)

@@ -72,7 +72,7 @@ class DistributedSampler(
         if order not in ("torch", "keyed"):
             raise ValueError(f"order should be 'torch' or 'keyed', but got {order!r}")
         if order == "keyed" and _no_core is not None:
-            raise ValueError("order='keyed' is made by the C core, which is not here: use 'torch'")
+            raise ValueError("order='keyed' needs the C core, which cannot be loaded: use 'torch'")
         if uneven and drop_last:
             raise ValueError("uneven=True gives every sample, drop_last=True does not: choose one")
         num_replicas, rank = replica(num_replicas, rank)
