@@ -23,7 +23,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from demo import write_pictures
+import numpy as np
+import zarr
+from demo import PICTURES, write_pictures
 
 MILLHEAD = os.path.join(sysconfig.get_path("scripts"), "millhead")
 TRAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "train.py")
@@ -91,12 +93,23 @@ def make_room(*directories: Path) -> None:
             raise SystemExit(f"story: cannot remove '{old}': {error.strerror}; say -o") from None
 
 
+def write_heights(store: Path) -> None:
+    """A map of heights for each picture, one compressed chunk each."""
+    generator = np.random.default_rng(1)
+    array = zarr.create_array(
+        store, shape=(PICTURES, 128, 128), chunks=(1, 128, 128), dtype="float32"
+    )
+    hills = np.cumsum(generator.standard_normal((PICTURES, 128, 128)), axis=1)
+    array[:] = np.round(hills, 1)
+
+
 def tell(place: Path, bold: Any) -> Path:
     """The whole story; the path of its report."""
     pictures, runs = place / "pictures", [place / "before"]
     make_room(pictures, place / "before", place / "after")
     pictures.mkdir(parents=True)
     write_pictures(pictures)
+    write_heights(pictures / "heights.zarr")
     before = examine(bold("A training program is slow. Why?"), runs[0], [str(pictures)])
     fix = [f"{name}={json.dumps(value)}" for name, value in before["fix_settings"].items()]
     if fix:

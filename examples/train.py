@@ -1,11 +1,11 @@
-"""A training program as they are: a Dataset that decodes pictures, torch's own DataLoader, a loop.
+"""A training program as they are: pictures with a map of heights, torch's own DataLoader, a loop.
 
     python examples/train.py FOLDER [ARGUMENT=VALUE...]
 
 ARGUMENT is one of the DataLoader's, VALUE is JSON: ``num_workers=4 persistent_workers=true``;
-``loader=millhead`` takes millhead's class. Each picture comes from a store that answers after some
-milliseconds, as object stores and network file systems do. The training step is a stand-in for an
-accelerator: it takes its time and leaves the CPUs alone.
+``loader=millhead`` takes millhead's class. A sample is a JPEG file that Pillow decodes, and a chunk
+of a Zarr array. The training step is a stand-in for an accelerator: it takes its time and leaves the
+CPUs alone.
 """
 
 from __future__ import annotations
@@ -19,33 +19,35 @@ from typing import Any
 
 import numpy as np
 import torch
+import zarr
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-EPOCHS, BATCH_SIZE, SIDE = 3, 8, 64
-ANSWER_S = 0.008  # until the store answers
+EPOCHS, BATCH_SIZE, SIDE = 3, 8, 128
 STEP_S = 0.03
 
 
-class Pictures(Dataset[tuple[torch.Tensor, int]]):
-    """A folder per class, a file per picture."""
+class Scenes(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """A folder of pictures, and a Zarr array with a map of heights for each."""
 
     def __init__(self, folder: Path) -> None:
         self.files = sorted(folder.glob("*/*.jpg"))
+        self.store = folder / "heights.zarr"
+        self.heights: Any = None
 
     def __len__(self) -> int:
         return len(self.files)
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        path = self.files[index]
-        time.sleep(ANSWER_S)
-        with Image.open(path) as opened:
-            opened.draft("RGB", (SIDE, SIDE))
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.heights is None:  # here: zarr has a thread, which a worker's fork would lose
+            self.heights = zarr.open_array(self.store, mode="r")
+        with Image.open(self.files[index]) as opened:
             picture = opened.convert("RGB").resize((SIDE, SIDE))
-        return torch.from_numpy(np.array(picture)).permute(2, 0, 1), int(path.parent.name)
+        pixels = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+        return pixels, torch.from_numpy(np.asarray(self.heights[index]))
 
 
-def train_step(pictures: torch.Tensor, labels: torch.Tensor) -> None:
+def train_step(pictures: torch.Tensor, heights: torch.Tensor) -> None:
     """Where forward, backward and the optimizer would be."""
     time.sleep(STEP_S)
 
@@ -65,17 +67,16 @@ def main(folder: str, *arguments: str) -> None:
     loader_class = DataLoader
     if given.pop("loader", "torch") == "millhead":
         from millhead.torch import DataLoader as loader_class
-    # Torch counts CPUs only; these workers sleep most of the time.
-    warnings.filterwarnings("ignore", "This DataLoader will create")
+    warnings.filterwarnings("ignore", "This DataLoader will create")  # told by the doctor if so
     workers_stay = given.get("num_workers", 0) > 0
     loader = loader_class(
-        Pictures(Path(folder)),
+        Scenes(Path(folder)),
         **{"batch_size": BATCH_SIZE, "shuffle": True, "persistent_workers": workers_stay} | given,
     )
     for epoch in range(EPOCHS):
         began = time.perf_counter()
-        for pictures, labels in loader:
-            train_step(pictures, labels)
+        for pictures, heights in loader:
+            train_step(pictures, heights)
         print(f"epoch {epoch}: {time.perf_counter() - began:.1f} s", flush=True)
 
 
