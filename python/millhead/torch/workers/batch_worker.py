@@ -99,7 +99,10 @@ def prepare_to_fork() -> None:
 
 @functools.cache
 def _has_accelerator() -> bool:
-    return torch.accelerator.current_accelerator() is not None
+    try:
+        return torch.accelerator.current_accelerator() is not None
+    except RuntimeError:  # torch 2.6: none is there
+        return False
 
 
 def _seed_torch(seed: int) -> None:
