@@ -46,7 +46,8 @@ typedef struct mh_kind {
  * Any thread. */
 MH_API int mh_format_list(size_t at, mh_kind *out);
 MH_API int mh_source_list(size_t at, mh_kind *out);
-/* The same for codecs, of chunks and of pictures; and for ops, whose `suffixes` are their arguments.
+/* The same for codecs, of chunks and of pictures; and for ops, whose `suffixes` are their
+ * arguments.
  */
 MH_API int mh_codec_list(size_t at, mh_kind *out);
 MH_API int mh_op_list(size_t at, mh_kind *out);

@@ -138,7 +138,7 @@ struct mh_dataset {
                                  found from the units */
     uint32_t block_parts;     /* blocks in use at a time; 0: as many as usual */
     uint64_t fingerprint;     /* a format may begin it with what is in no object or field */
-    uint64_t stamp; /* of mh_source_rest, for caches */
+    uint64_t stamp;           /* of mh_source_rest, for caches */
     void *own;                /* the format's */
     _Atomic uint32_t refs;
     _Atomic(mh_process_source *) reader; /* of mh_dataset_source; NULL: nobody has asked */

@@ -258,8 +258,8 @@ mh_status mh_probe_file_open(mh_probe_file *file, mh_probe *out, const mh_probe_
         return mh_fail_sys(err, errno == ENOENT ? MH_ERR_NOT_FOUND : MH_ERR_IO, errno,
                            "cannot read %s", options->path);
     if (holds_no_data(options->path))
-        return mh_fail(err, MH_ERR_NOT_FOUND, "%s is made by the kernel: there is no storage to measure",
-                       options->path);
+        return mh_fail(err, MH_ERR_NOT_FOUND,
+                       "%s is made by the kernel: there is no storage to measure", options->path);
     name_network(out, options->path, S_ISDIR(about.st_mode));
     mh_status status;
     if (S_ISDIR(about.st_mode)) {

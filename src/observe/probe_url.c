@@ -68,8 +68,7 @@ static mh_status read_pieces(pass *sum, reading *r, uint64_t piece, bool random,
         MH_TRY(mh_http_get(r->http, &request, &answer, err));
         uint64_t now = mh_clock_ns();
         if (r->came + answer.came == 0)
-            return mh_fail(err, MH_ERR_IO, "%.300s: the answer is empty",
-                           mh_http_shown(r->http));
+            return mh_fail(err, MH_ERR_IO, "%.300s: the answer is empty", mh_http_shown(r->http));
         if (answer.came >= piece) {
             sum->requests++;
             sum->requests_ns += now - asked;

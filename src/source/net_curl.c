@@ -153,7 +153,8 @@ static mh_status open_one(mh_http **out, const char *url, mh_error *err)
     mh_redact_url(http->shown, sizeof http->shown, url);
     if (!set_up(http)) {
         close_one(http);
-        return mh_fail(err, MH_ERR_UNSUPPORTED, "libcurl %s is too old: it lacks an option that millhead needs",
+        return mh_fail(err, MH_ERR_UNSUPPORTED,
+                       "libcurl %s is too old: it lacks an option that millhead needs",
                        curl_version_info(CURLVERSION_NOW)->version);
     }
     *out = http;

@@ -27,8 +27,8 @@ typedef struct mh_objects {
     /* Fills *out; its name goes into `name`, which has MH_NAME_MOST bytes, or stays elsewhere as
      * long as the objects. Pure, any thread. */
     void (*describe)(const void *context, uint32_t number, mh_object *out, char *name);
-    /* An object is not what `describe` says: whoever keeps the list may look again before it is used
-     * next. Any thread. (optional) */
+    /* An object is not what `describe` says: whoever keeps the list may look again before it is
+     * used next. Any thread. (optional) */
     void (*changed)(const void *context);
     const void *context;
 } mh_objects;

@@ -249,9 +249,9 @@ mh_status mh_control_attach(mh_control **out, int fd, uint32_t worker, mh_error 
     if (!control)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a control block");
     off_t size = lseek(fd, 0, SEEK_END);
-    mh_status status = size < 4096
-                           ? mh_fail(err, MH_ERR_CORRUPT, "descriptor %d is not a control block", fd)
-                           : mh_memory_attach(&control->memory, fd, (size_t)size, err);
+    mh_status status =
+        size < 4096 ? mh_fail(err, MH_ERR_CORRUPT, "descriptor %d is not a control block", fd)
+                    : mh_memory_attach(&control->memory, fd, (size_t)size, err);
     if (status != MH_OK) {
         mh_free(control);
         return status;

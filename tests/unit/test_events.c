@@ -25,7 +25,8 @@ static mh_event_ring *fresh(void)
 
 static void put(mh_event_ring *ring, uint64_t number)
 {
-    mh_event_ring_put(ring, MH_EVENT_SAMPLE, number, (uint32_t)(number * 3), number * 5, number * 7);
+    mh_event_ring_put(ring, MH_EVENT_SAMPLE, number, (uint32_t)(number * 3), number * 5,
+                      number * 7);
 }
 
 static void check(const mh_event *event, uint64_t number)

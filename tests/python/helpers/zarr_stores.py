@@ -19,7 +19,7 @@ warnings.filterwarnings("ignore", message=".*(onsolidated|umcodecs|Zarr format 3
 # seems to leave descriptors behind.
 zarr.create_array({}, shape=1, dtype="i1")[:]
 
-TYPES = "bool i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16".split()
+TYPES = ["bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
 NAMES = ["time", "level", "lat", "lon"]
 
 
@@ -106,7 +106,12 @@ def random_array(root: zarr.Group, name: str, draw: np.random.Generator) -> zarr
             kind["filters"] = None if kind["filters"] is None else kind["filters"]
         kind["dimension_names"] = NAMES[:dims]
     array = root.create_array(
-        name, shape=shape, chunks=chunks, dtype=dtype, fill_value=values(draw, dtype, ())[()], **kind
+        name,
+        shape=shape,
+        chunks=chunks,
+        dtype=dtype,
+        fill_value=values(draw, dtype, ())[()],
+        **kind,
     )
     if root.metadata.zarr_format == 2:
         array.attrs["_ARRAY_DIMENSIONS"] = NAMES[:dims]
@@ -132,8 +137,6 @@ def windows(
     shape: tuple[int, ...], window: tuple[int, ...], stride: tuple[int, ...]
 ) -> Iterator[tuple[slice, ...]]:
     """All of them, in order."""
-    starts = [
-        range(0, n - w + 1, s) for n, w, s in zip(shape, window, stride, strict=True)
-    ]
+    starts = [range(0, n - w + 1, s) for n, w, s in zip(shape, window, stride, strict=True)]
     for origin in itertools.product(*starts):
         yield tuple(slice(at, at + w) for at, w in zip(origin, window, strict=True))

@@ -5,17 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import millhead
 import numpy as np
 import pytest
 
 zarr = pytest.importorskip("zarr")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "helpers"))
 
-from zarr_stores import NAMES, random_store, windows  # noqa: E402
-
-from millhead._data_options import DataOptions  # noqa: E402
-from millhead.dataset import Dataset  # noqa: E402
+from millhead._data_options import DataOptions
+from millhead.dataset import Dataset
+from zarr_stores import NAMES, random_store, windows
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -12,10 +12,9 @@ import pytest
 xarray = pytest.importorskip("xarray")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "helpers"))
 
-import zarr_stores  # noqa: E402, F401  (starts zarr's event loop)
-
-from millhead._data_options import DataOptions  # noqa: E402
-from millhead.dataset import Dataset  # noqa: E402
+import zarr_stores  # noqa: F401  (starts zarr's event loop)
+from millhead._data_options import DataOptions
+from millhead.dataset import Dataset
 
 SHAPE = (6, 7)
 ENCODINGS: list[dict[str, Any]] = [

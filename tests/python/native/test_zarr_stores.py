@@ -19,9 +19,9 @@ import pytest
 zarr = pytest.importorskip("zarr")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "helpers"))
 
-import zarr_stores  # noqa: E402
-from millhead._data_options import DataOptions  # noqa: E402
-from millhead.dataset import Dataset  # noqa: E402
+import zarr_stores
+from millhead._data_options import DataOptions
+from millhead.dataset import Dataset
 
 DATA = np.arange(12 * 20, dtype="i4").reshape(12, 20)
 
@@ -94,7 +94,9 @@ def references(path: Path, version: int) -> dict[str, Any]:
             refs[key] = [f"{{{{u}}}}/{padded.relative_to(path)}", 7, len(data)]
     if version == 0:
         return {
-            key: [part.replace("{{u}}", str(path)) if isinstance(part, str) else part for part in at]
+            key: [
+                part.replace("{{u}}", str(path)) if isinstance(part, str) else part for part in at
+            ]
             if isinstance(at, list)
             else at
             for key, at in refs.items()
@@ -158,7 +160,9 @@ def test_a_thousand_arrays_open_with_one_read_of_metadata(tmp_path: Path) -> Non
     if done.returncode == 127:
         pytest.skip("strace is missing")
     assert done.returncode == 0, done.stderr[-2000:]
-    opens = [line for line in done.stderr.splitlines() if "many.zarr" in line and "= -1" not in line]
+    opens = [
+        line for line in done.stderr.splitlines() if "many.zarr" in line and "= -1" not in line
+    ]
     assert len(opens) == 1, opens
 
 

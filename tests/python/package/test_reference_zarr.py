@@ -17,7 +17,7 @@ zarr = pytest.importorskip("zarr")
 pytest.importorskip("xarray")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
 
-import zarr_stores  # noqa: E402
+import zarr_stores
 
 COMMAND = os.path.join(sysconfig.get_path("scripts"), "millhead")
 REFERENCE = Path(__file__).resolve().parents[2] / "reference_stream.py"

@@ -93,7 +93,9 @@ def test_the_wheel_is_for_any_linux_and_any_python_from_3_11(wheel: Path) -> Non
     )
 
 
-def test_the_wheel_carries_its_codecs_and_its_network_library_takes_any_libcurl(wheel: Path) -> None:
+def test_the_wheel_carries_its_codecs_and_its_network_library_takes_any_libcurl(
+    wheel: Path,
+) -> None:
     shown = _run(sys.executable, "-m", "auditwheel", "show", wheel)
     assert shown.returncode == 0, shown.stderr
     text = " ".join(shown.stdout.split())
