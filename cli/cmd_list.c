@@ -103,7 +103,7 @@ int mh_cmd_list(int argc, char **argv)
     } else {
         print_kinds("formats", mh_format_list);
         print_kinds("sources", mh_source_list);
-        print_kinds("codecs of pictures", mh_codec_list);
+        print_kinds("codecs", mh_codec_list);
         print_ops();
     }
     return MH_CLI_OK;

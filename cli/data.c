@@ -25,7 +25,7 @@ const char *mh_cli_data_remedy(mh_status status, const mh_error *err)
         return "see docs/remote.md";
     switch (status) {
     case MH_ERR_INVALID:
-        return "give files that belong together";
+        return "check the options, and that the files belong together";
     case MH_ERR_NOT_FOUND:
         return "give a path that is there";
     case MH_ERR_CORRUPT:

@@ -82,6 +82,26 @@ static mh_status take_named(mh_zarr_data *data, const char *name, mh_error *err)
     return fail_unknown(data, name, err);
 }
 
+/* The dimensions of the largest array: those that the window was most likely meant for. */
+static mh_status fail_no_array(const mh_zarr_data *data, const char *window, mh_error *err)
+{
+    char dims[256] = "none";
+    uint32_t most = 0;
+    for (size_t i = 0; i < data->nodes.count; i++) {
+        const mh_zarr_array *array = &data->nodes.list[i].array;
+        size_t used = 0;
+        if (array->dims <= most)
+            continue;
+        most = array->dims;
+        for (uint32_t d = 0; d < most && used < sizeof dims; d++)
+            used += (size_t)snprintf(dims + used, sizeof dims - used, "%s%s", d ? ", " : "",
+                                     array->dim_names[d]);
+    }
+    return mh_fail(err, MH_ERR_INVALID,
+                   "%s: no array has the dimensions of the window '%s': there are %s", data->path,
+                   window ? window : "", dims);
+}
+
 static mh_status choose(mh_zarr_data *data, const mh_dataset_options *options, mh_error *err)
 {
     const size_t count = data->nodes.count;
@@ -95,10 +115,7 @@ static mh_status choose(mh_zarr_data *data, const mh_dataset_options *options, m
     for (size_t i = 0; !options->fields && i < count; i++)
         if (count == 1 || is_default(&data->nodes.list[i], options->window))
             MH_TRY(take_node(data, i, err));
-    if (data->count == 0)
-        return mh_fail(err, MH_ERR_INVALID, "%s: no array has the dimensions of the window",
-                       data->path);
-    return MH_OK;
+    return data->count ? MH_OK : fail_no_array(data, options->window, err);
 }
 
 /* --- as array/ has them --- */

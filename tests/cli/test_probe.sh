@@ -27,7 +27,7 @@ bad 1 probe "$scratch/nowhere"
 contains "$err" "give a path that is there"
 if [ -d /proc/self ]; then
     bad 1 probe /proc
-    contains "$err" "/proc is the kernel's own and no storage (probe): give a directory to write in"
+    contains "$err" "/proc is made by the kernel: there is no storage to measure (probe): give a directory to write in"
 fi
 mkfifo "$scratch/pipe"
 timeout 10 "$millhead" probe "$scratch/pipe" >"$scratch/out" 2>"$scratch/err"
@@ -35,7 +35,7 @@ timeout 10 "$millhead" probe "$scratch/pipe" >"$scratch/out" 2>"$scratch/err"
 bad 1 probe "$scratch/data" --size 900000TB
 contains "$err" "the probe needs 900000000000 MB (probe): free some"
 bad 2 probe s3://bucket/shard.tar
-contains "$err" "is no http:// or https:// address"
+contains "$err" "is not an http:// or https:// URL"
 bad 1 probe http://127.0.0.1:1/shard.tar
 bad 2 probe "$scratch/data" extra
 bad 2 probe "$scratch/data" --size 1kB

@@ -42,7 +42,7 @@ cmp -s "$data/x.npy" "$scratch/other/x.npy" && fail "the same file for another s
 bad 1 synth npy "$scratch/no/where" --count 5
 bad 2 synth npy "$scratch/new"
 bad 2 synth npy --count 5
-bad 2 synth weather "$scratch/new" --count 5
+bad 2 synth sideways "$scratch/new" --count 5
 bad 2 synth npy "$scratch/new" --count 0
 bad 2 synth npy "$scratch/new" --count 18446744073709551615
 [ ! -e "$scratch/new" ] || fail "a refused synth made a directory"
@@ -94,7 +94,7 @@ bad 1 read "$data/x.npy" "$scratch/small/label.npy" --fields x
 bad 2 read "$@" --fields x,lable
 contains "$err" "unknown field 'lable': there are label, x (read): "
 bad 2 read "$@" --batch-size 1000 --memory 10kB
-contains "$err" "and memory allows 0.0 MB (read): give a smaller --batch-size or more --memory"
+contains "$err" "and memory allows only 0.0 MB (read): give a smaller --batch-size or more --memory"
 bad 2 read "$@" --rank 2 --world 2
 contains "$err" "rank 2 of 2 does not exist"
 bad 2 read "$@" --start 1002

@@ -161,7 +161,7 @@ static void what_cannot_be_probed_is_named(void **state)
     write_file(*state, "small", 63);
     (void)snprintf(path, sizeof path, "%s/small", (char *)*state);
     options = options_of(path);
-    refuses(&options, MH_ERR_NOT_FOUND, "no file of 64 KiB");
+    refuses(&options, MH_ERR_NOT_FOUND, "not a file of 64 KiB");
     options = options_of("/dev/null");
     refuses(&options, MH_ERR_NOT_FOUND, "/dev/null");
     options = options_of(*state);

@@ -211,7 +211,7 @@ def test_a_server_that_says_nothing_is_not_waited_for_without_end() -> None:
 def test_other_schemes_are_refused() -> None:
     for url in ("s3://bucket/shard.tar", "file:///etc/hostname", "gs://bucket/x"):
         message = _refuses(2, url)
-        assert "is no http:// or https:// address" in message
+        assert "is not an http:// or https:// URL" in message
         assert "mount it and give the path" in message
 
 
