@@ -94,8 +94,52 @@ static void print_stages(const paper *page, const mh_stage_shares *stages)
     print_stage(page, "waiting: for a CPU", stages->wait_run, '#');
     print_stage(page, "waiting: disk, network, sleep", stages->wait_blocked, '#');
     print_stage(page, "waiting: collate", stages->wait_collate, '#');
-    print_stage(page, "waiting: sampler, transfer", stages->wait_transfer, '#');
+    print_stage(page, "waiting: sampler", stages->wait_order, '#');
+    print_stage(page, "waiting: transfer", stages->wait_transfer, '#');
     print_stage(page, "waiting, cause unknown", stages->wait_other, '#');
+}
+
+/* The stage that the verdict is about, as mh_hot names it. */
+static const char *stage_of(mh_cause cause)
+{
+    switch (cause) {
+    case MH_CAUSE_COLLATE:
+        return "collate";
+    case MH_CAUSE_MAIN:
+        return "loop";
+    case MH_CAUSE_DEVICE:
+        return "train";
+    default:
+        return "fetch";
+    }
+}
+
+static const char *stage_title(const char *stage)
+{
+    if (strcmp(stage, "collate") == 0)
+        return "inside collate_fn";
+    if (strcmp(stage, "loop") == 0)
+        return "inside the loop, between steps";
+    return strcmp(stage, "train") == 0 ? "inside a training step" : "inside a sample";
+}
+
+/* The functions that most of the stage's time goes to, each with the user's line that leads there.
+ */
+static void print_hot(const paper *page, const mh_facts *facts, mh_cause cause)
+{
+    enum { MOST = 5, NAME = 44 };
+    const char *stage = stage_of(cause);
+    const mh_hot *hot = mh_hot_next(facts, stage, NULL);
+    if (!hot)
+        return;
+    (void)putchar('\n');
+    print_bold(page, stage_title(stage));
+    (void)putchar('\n');
+    for (int shown = 0; hot && shown < MOST; shown++, hot = mh_hot_next(facts, stage, hot)) {
+        size_t length = strlen(hot->function);
+        const char *name = hot->function + (length > NAME ? length - NAME : 0);
+        (void)printf("  %3.0f %%  %-*s  %s\n", 100 * hot->share, NAME, name, hot->place);
+    }
 }
 
 /* "12.3 ms", "1.38 s". */
@@ -114,7 +158,7 @@ static void print_numbers(const mh_verdict *verdict, const mh_facts *facts,
                           const mh_wait_stats *waits, double setup_s)
 {
     char mean[32], half[32], high[32], most[32], setup[32], idle[32];
-    (void)printf("the device waits %.1f %% of the time, %s in all\n",
+    (void)printf("the device is idle %.1f %% of the time, %s in all\n",
                  verdict->device_wait_share * 100, duration(verdict->idle_device_s, idle));
     if (waits->count)
         (void)printf("%" PRIu64 " waits: mean %s, median %s, p99 %s, longest %s\n", waits->count,
@@ -124,8 +168,8 @@ static void print_numbers(const mh_verdict *verdict, const mh_facts *facts,
         (void)printf("set-up %s\n", duration(setup_s, setup));
     if (!facts->kind[0] || facts->workers < 0)
         return;
-    (void)printf("loader: %s, %d worker%s", facts->kind, facts->workers,
-                 facts->workers == 1 ? "" : "s");
+    (void)printf("loader: %s%s%s, %d worker%s", facts->kind, facts->dataset[0] ? " of " : "",
+                 facts->dataset, facts->workers, facts->workers == 1 ? "" : "s");
     if (facts->batch_count) /* from outside they are not seen */
         (void)printf("; %zu batches in %" PRIu64 " epoch%s", facts->batch_count, facts->epochs,
                      facts->epochs == 1 ? "" : "s");
@@ -139,7 +183,10 @@ static void print_fix(const paper *page, const mh_verdict *verdict)
     (void)putchar('\n');
     print_wrapped(page, "  ", verdict->fix);
     if (verdict->predicted_gain > 1.005)
-        (void)printf("  expected: %.2f times as fast\n", verdict->predicted_gain);
+        (void)printf("  expected: %.2f times as fast%s\n", verdict->predicted_gain,
+                     verdict->fix_settings.cost < 1 && verdict->fix_settings.cost > 0
+                         ? " at half the cost"
+                         : "");
     for (size_t at = 0; at < verdict->other_count; at++)
         (void)printf("  also: %s (%.2f times)\n", mh_cause_name(verdict->others[at].cause),
                      verdict->others[at].gain);
@@ -166,6 +213,7 @@ static void print_text(const mh_verdict *verdict, const mh_facts *facts, const m
     (void)printf("\n\n");
     print_numbers(verdict, facts, waits, setup_s);
     print_stages(&page, &verdict->stages);
+    print_hot(&page, facts, verdict->cause);
     print_section(&page, "how we know", verdict->evidence, verdict->evidence_count);
     print_fix(&page, verdict);
     print_section(&page, "warnings", verdict->warnings, verdict->warning_count);

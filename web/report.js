@@ -29,7 +29,7 @@
     ["train", "training", "train"], ["main", "own work of the loop", "epoch"],
     ["wait_cpu", "waiting: samples on a CPU", "sample"], ["wait_run", "waiting: no CPU free", "setup"],
     ["wait_blocked", "waiting: disk, network, sleep", "wait"], ["wait_collate", "waiting: collate", "collate"],
-    ["wait_transfer", "waiting: sampler, transfer", "transfer"], ["wait_other", "waiting: not known for what", "other"],
+    ["wait_order", "waiting: sampler", "epoch"], ["wait_transfer", "waiting: transfer", "transfer"], ["wait_other", "waiting: not known for what", "other"],
   ];
 
   // --- small helpers ---
@@ -92,7 +92,7 @@
     const d = run.diagnosis, good = d.cause === "device-bound";
     const parts = STAGES.filter(([key]) => d.stages[key] > 0.0005);
     const warnings = d.warnings.length
-      ? h("div", { class: "warnings" }, h("p", { class: "label" }, "Mind"),
+      ? h("div", { class: "warnings" }, h("p", { class: "label" }, "Keep in mind"),
         h("ul", {}, d.warnings.map((line) => h("li", {}, line)))) : null;
     const gain = d.predicted_gain > 1.005
       ? h("p", { class: "gain" }, "Predicted gain ", h("b", {}, "\u00d7\u2009" + digits(d.predicted_gain)),
@@ -116,6 +116,22 @@
         d.evidence.length > 1 ? h("div", {}, h("p", { class: "label" }, "How that is known"),
           h("ul", {}, d.evidence.slice(1).map((line) => h("li", {}, line)))) : null, warnings));
   }
+  // --- where the time of a sample, of collate and of the loop goes ---
+
+  const HOT_TITLES = { fetch: "Inside a sample", collate: "Inside collate_fn", loop: "Inside the loop, between steps", train: "Inside a training step" };
+
+  function hotCard(run) {
+    const hot = run.diagnosis.hot || [];
+    const stages = Object.keys(HOT_TITLES).filter((stage) => hot.some((one) => one.stage === stage));
+    if (!stages.length) return null;
+    return card("Where the time goes in your code", "by looking at the Python stack every few milliseconds",
+      h("div", { class: "hots" }, stages.map((stage) => h("div", { class: "hot" }, h("p", { class: "label" }, HOT_TITLES[stage]),
+        h("ul", {}, hot.filter((one) => one.stage === stage).slice(0, 6).map((one) =>
+          h("li", { title: one.code },
+            h("span", {}, h("code", {}, one.function), one.place ? h("small", {}, " " + one.place) : null),
+            h("i", { style: { width: percent(one.share) } }), h("span", {}, percent(one.share)))))))));
+  }
+
   // A name of code keeps its first letter.
   const sentence = (text) => (/^\S*[_=.(]/.test(text) ? text : text.slice(0, 1).toUpperCase() + text.slice(1));
 
@@ -174,7 +190,7 @@
       rows.push({ name: "worker " + worker, worker, lanes: of(inside, worker), tall });
     if (!workers || of(inside, -1).length) rows.push({ name: "in the loop", lanes: of(inside, -1), tall: 24 });
     rows.push({ name: "train", lanes: of(["train"], null), tall: 40, strong: true,
-      small: ["white space ", h("span", { class: "whole" }, percent(run.diagnosis.device_wait_share))] });
+      small: ["idle ", h("span", { class: "whole" }, percent(run.diagnosis.device_wait_share))] });
     rows.push({ name: "wait", lanes: of(["wait"], null), tall: 24 });
     rows.push({ name: "epoch", lanes: of(["epoch"], null), tall: 20 });
     // A run that tells only of steps has no row for what it does not tell; workers are shown, idle or not.
@@ -625,7 +641,7 @@
     redraws.length = 0;
     document.title = `${run.diagnosis.cause}: ${run.name} \u2013 millhead report`;
     const parts = [verdict(run), facts(run), comparedCard(), timelineCard(run),
-      h("div", { class: "two lean" }, waitsCard(run), stagesCard(run)), usageCard(run), ranksCard(run), settingsCards(run)];
+      h("div", { class: "two lean" }, waitsCard(run), stagesCard(run)), hotCard(run), usageCard(run), ranksCard(run), settingsCards(run)];
     document.getElementById("main").replaceChildren(...parts.filter(Boolean));
     redraws.forEach((draw) => draw());
     document.getElementById("foot").textContent = `Made by millhead ${data.millhead} from ${run.path}. One file; works offline.`;

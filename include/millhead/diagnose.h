@@ -141,7 +141,18 @@ typedef struct mh_storage {
 /* Fills *out; 0 for what was not measured. Any thread. */
 MH_API void mh_storage_of(mh_storage *out, const mh_probe *probe);
 
-/* Everything the verdict is made from. */
+/* A function, and how much of a stage's time was spent in it. Seen by looking at the stack every
+ * few milliseconds: waiting counts as computing does. */
+typedef struct mh_hot {
+    char stage[8];      /* "fetch", "collate", "loop" (between steps) or "train" */
+    char function[128]; /* "PIL.ImageFile.ImageFile.load" */
+    char place[64];     /* the user's line that led there, "data.py:31"; empty: none of theirs */
+    char code[104];     /* its text, cut where it is long */
+    double share;       /* of the stage's time, 0..1 */
+} mh_hot;
+
+#define MH_HOT_MOST 16
+
 /* What the threads of a native loader did; samples 0: it is none, or nothing was told. */
 typedef struct mh_native_sum {
     int threads, in_flight;
@@ -151,6 +162,7 @@ typedef struct mh_native_sum {
     uint64_t latency_ns; /* that they took, summed */
 } mh_native_sum;
 
+/* Everything the verdict is made from. */
 typedef struct mh_facts {
     size_t struct_size; /* set by mh_facts_init */
     mh_vantage vantage;
@@ -183,6 +195,15 @@ typedef struct mh_facts {
     size_t rank_count;
     size_t rank_stride; /* bytes from one rank to the next, set by mh_facts_init */
     mh_native_sum native;
+    mh_hot hot[MH_HOT_MOST]; /* the largest share first */
+    size_t hot_count;
+    uint64_t other_ns; /* waits and steps of other loaders of the run, which no fix here changes */
+    int iterable;      /* 1: a stream, which more workers may only repeat; 0: not, or not known */
+    char dataset[64];  /* its class; empty: not known */
+    char place[64];    /* the user's line that iterates it, "train.py:31"; or empty */
+    double loop_io;    /* share of the steps in which the loop waited for a network or a program */
+    double rival;      /* share of the looks at the loop that found another Python thread busy */
+    char rival_name[128]; /* what it ran most of the time */
 } mh_facts;
 
 /* Fills *facts: nothing is known. Any thread. */
@@ -205,6 +226,10 @@ static inline const mh_rank_cost *mh_facts_rank(const mh_facts *facts, size_t at
     return (const mh_rank_cost *)(const void *)((const char *)facts->ranks +
                                                 at * facts->rank_stride);
 }
+
+/* The first of a stage, or the one that follows `after`, the largest share first; NULL: no more.
+ * The facts' own. Any thread. */
+MH_API const mh_hot *mh_hot_next(const mh_facts *facts, const char *stage, const mh_hot *after);
 
 /* Settings for a replay; _init takes them from the facts. Costs are scaled by the factors. */
 typedef struct mh_replay_options {
@@ -247,7 +272,7 @@ MH_API MH_MUST_CHECK mh_status mh_replay(mh_replay_result *out, const mh_facts *
 
 #define MH_VERDICT_OTHERS 24
 #define MH_VERDICT_LINES 12
-#define MH_VERDICT_LINE 240
+#define MH_VERDICT_LINE 400
 
 typedef struct mh_stage_shares { /* of the steady time, 0..1; they add up to 1 */
     double train;                /* the step, less main */
@@ -258,6 +283,7 @@ typedef struct mh_stage_shares { /* of the steady time, 0..1; they add up to 1 *
     double wait_collate;
     double wait_transfer;
     double wait_other; /* waiting, and no event tells for what */
+    double wait_order; /* waiting while the loop asked the sampler for the order of a batch */
 } mh_stage_shares;
 
 typedef struct mh_suspect {
@@ -289,6 +315,8 @@ typedef struct mh_verdict {
     size_t evidence_count;
     char warnings[MH_VERDICT_LINES][MH_VERDICT_LINE];
     size_t warning_count;
+    double possible_gain; /* what the fix wins at most, where it depends on what was not measured: a
+                             server that answers more at once. At least predicted_gain */
 } mh_verdict;
 
 /* Fills *verdict as one on nothing: unclear, and what to measure. Any thread. */

@@ -4,6 +4,7 @@
  * In C because it is part of every batch: interpreted code that runs once in 10 ms runs slowly.
  */
 #include "module.h"
+#include "observe/ticks.h"
 
 #include <structmember.h>
 #include <unistd.h>
@@ -64,6 +65,7 @@ static PyObject *fetches_begin(PyObject *object, PyObject *unused)
     self->began = mh_clock_begin(&self->clock);
     self->known_now = self->began.now;
     self->known_cpu = self->began.cpu;
+    mh_ticks_stage(MH_STAGE_FETCH);
     Py_RETURN_NONE;
 }
 
@@ -106,6 +108,7 @@ static void note_fetched(fetches_object *self, long long samples)
 {
     uint64_t probes;
     uint64_t native;
+    mh_ticks_stage(MH_STAGE_COLLATE);
     self->samples = samples;
     self->fetched = mh_clock_read(&self->clock);
     uint64_t read = mh_storage_bytes();
@@ -157,6 +160,7 @@ static PyObject *fetches_done(PyObject *object, PyObject *unused)
         add_place(self, &self->lines);
         mh_lines_end(&self->lines);
     }
+    mh_ticks_stage(MH_STAGE_NONE);
     self->nth++;
     /* A worker may be idle or gone before it comes here again. */
     return self->worker < 0 ? mh_lines_take_due(&self->lines, now.now)
@@ -174,6 +178,7 @@ static PyObject *fetches_failed(PyObject *object, PyObject *unused)
     (void)unused;
     fetches_object *self = (fetches_object *)object;
     pause_probe(self);
+    mh_ticks_stage(MH_STAGE_NONE);
     if (self->samples >= 0)
         add_fetch(self);
     self->nth++;

@@ -120,6 +120,11 @@ PyObject *mh_core_probe_stop(PyObject *module, PyObject *unused);
 PyObject *mh_core_probe_take(PyObject *module, PyObject *unused);
 PyObject *mh_core_probe_answer(PyObject *module, PyObject *arguments);
 
+/* --- stack_ticks.c: functions of the module --- */
+PyObject *mh_core_ticks_start(PyObject *module, PyObject *function);
+PyObject *mh_core_ticks_stop(PyObject *module, PyObject *unused);
+PyObject *mh_core_ticks_stage(PyObject *module, PyObject *number);
+
 /* --- step_times.c --- */
 /* All lines as bytes, which are then forgotten. */
 PyObject *mh_lines_take(mh_lines *lines);

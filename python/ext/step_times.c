@@ -3,6 +3,7 @@
  */
 #include "metrics/step_times.h"
 #include "module.h"
+#include "observe/ticks.h"
 
 typedef struct steps_object {
     PyObject ob_base;
@@ -39,6 +40,7 @@ static PyObject *steps_ask(PyObject *object, PyObject *training)
     long long train_ns = PyLong_AsLongLong(training);
     if (train_ns == -1 && PyErr_Occurred())
         return NULL;
+    mh_ticks_stage(MH_STAGE_NONE);
     mh_steps_ask(&((steps_object *)object)->steps, train_ns);
     Py_RETURN_NONE;
 }
@@ -53,6 +55,7 @@ static PyObject *steps_got(PyObject *object, PyObject *arguments)
     const mh_step_batch batch = {
         .samples = samples, .worker = worker, .nth = nth, .bytes = bytes, .texts = texts};
     mh_steps_got(steps, &batch);
+    mh_ticks_stage(MH_STAGE_LOOP);
     return mh_lines_take_due(&steps->lines, steps->at.now);
 }
 

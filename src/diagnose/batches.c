@@ -93,6 +93,9 @@ static int loader_event(mh_batches *batches, const mh_log_event *event)
     seen->by_sample = mh_json_is(&event->dispatch, "sample");
     (void)mh_json_text(&event->start, seen->start, sizeof seen->start);
     (void)mh_json_text(&event->kind, seen->kind, sizeof seen->kind);
+    seen->iterable = event->iterable > 0;
+    (void)mh_json_text(&event->dataset, seen->dataset, sizeof seen->dataset);
+    (void)mh_json_text(&event->place, seen->place, sizeof seen->place);
     return 1;
 }
 
@@ -193,6 +196,7 @@ static int wait_event(mh_batches *batches, const mh_log_event *event)
     record->cost.samples = (uint32_t)mh_log_or(event->samples, 0);
     seen->waited++;
     seen->total_ns += record->cost.wait;
+    seen->wait_ns += record->cost.wait;
     if (mh_log_or(event->bytes, 0) > seen->batch_bytes)
         seen->batch_bytes = (uint64_t)event->bytes;
     if (mh_log_or(event->texts, 0) > seen->batch_texts)
@@ -326,26 +330,54 @@ static int made_alike(const mh_loader_seen *a, const mh_loader_seen *b)
            strcmp(a->start, b->start) == 0;
 }
 
-/* The loader most time went to; a timer only where there is no other. */
+/* Waits below this share of the time are nobody's trouble. */
+#define WAITS_MATTER 0.05
+/* A loader with fewer batches cannot be judged: Lightning's sanity check is one. */
+#define BATCHES_TO_JUDGE 21
+
+/* Whether `a` is to be judged rather than `b`: the one the loop waits for, where it waits, else the
+ * one most time goes to. */
+static int goes_first(const mh_loader_seen *a, const mh_loader_seen *b, int waits)
+{
+    int enough = a->waited >= BATCHES_TO_JUDGE;
+    if (enough != (b->waited >= BATCHES_TO_JUDGE))
+        return enough;
+    return waits ? a->wait_ns > b->wait_ns : a->total_ns > b->total_ns;
+}
+
+/* The loader to judge; a timer only where there is no other. */
 static mh_loader_seen *loader_choose(mh_batches *batches, mh_run *run)
 {
     mh_loader_seen *chosen = NULL;
+    uint64_t all_ns = 0, wait_ns = 0;
+    for (size_t at = 0; at < batches->loader_count; at++) {
+        const mh_loader_seen *seen = &batches->loaders[at];
+        if (seen->loader == TIMER_LOADER || !seen->waited)
+            continue;
+        all_ns += seen->total_ns;
+        wait_ns = seen->wait_ns > wait_ns ? seen->wait_ns : wait_ns;
+    }
+    int waits = (double)wait_ns >= WAITS_MATTER * (double)all_ns;
     for (size_t at = 0; at < batches->loader_count; at++) {
         mh_loader_seen *seen = &batches->loaders[at];
         if (seen->loader == TIMER_LOADER || !seen->waited)
             continue;
         run->other_loaders += chosen != NULL;
-        run->other_loaders_ns += seen->total_ns;
-        if (!chosen || seen->total_ns > chosen->total_ns)
+        if (!chosen || goes_first(seen, chosen, waits))
             chosen = seen;
     }
-    if (chosen)
-        run->other_loaders_ns -= chosen->total_ns;
-    for (size_t at = 0; chosen && at < batches->loader_count; at++) {
+    if (!chosen)
+        return loader_of(batches, TIMER_LOADER);
+    run->other_loaders_ns = all_ns - chosen->total_ns;
+    run->facts.other_ns = run->other_loaders_ns;
+    for (size_t at = 0; at < batches->loader_count; at++) {
         const mh_loader_seen *seen = &batches->loaders[at];
-        run->alike_loaders += seen != chosen && seen->waited && made_alike(seen, chosen);
+        if (seen == chosen || !seen->waited || !made_alike(seen, chosen))
+            continue;
+        run->alike_loaders++; /* the same fix serves them */
+        run->facts.other_ns -= seen->total_ns;
     }
-    return chosen ? chosen : loader_of(batches, TIMER_LOADER);
+    return chosen;
 }
 
 static int by_time(const void *a, const void *b)
@@ -557,6 +589,9 @@ static void settings_facts(const mh_loader_seen *seen, mh_facts *facts)
     facts->batch_size = seen->batch_size;
     facts->in_order = seen->in_order;
     facts->by_sample = seen->by_sample;
+    facts->iterable = seen->iterable;
+    memcpy(facts->dataset, seen->dataset, sizeof facts->dataset);
+    memcpy(facts->place, seen->place, sizeof facts->place);
     facts->persistent = seen->persistent;
     facts->pin_memory = seen->pin_memory;
     facts->cpus = seen->cpus;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/jsonout.h"
 #include "base/struct_size.h"
+#include "base/units.h"
 #include "diagnose/run_reader.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -30,22 +31,23 @@ static void warn_of_files(mh_verdict *out, const mh_run *run)
 {
     if (run->bad_lines)
         warn(out,
-             "%" PRIu64 " line%s not exactly one JSON object, the first is line %" PRIu64
-             "; what is in them was read as far as it goes",
+             "%" PRIu64 " line%s not exactly one JSON object (the first: line %" PRIu64
+             "); what they hold was read as far as possible",
              run->bad_lines, run->bad_lines == 1 ? " is" : "s are", run->first_bad);
     if (run->cut)
-        warn(out, "the end of the run is not in the log: it still runs, or it was cut off");
+        warn(out, "the log has no end: the run still goes on, or it was cut off");
     if (run->other_loaders)
         warn(out,
-             "this is about the loader most time went to; %zu other%s took %.1f s and %s left out",
-             run->other_loaders, run->other_loaders == 1 ? "" : "s",
-             (double)run->other_loaders_ns / 1e9, run->other_loaders == 1 ? "is" : "are");
+             "this verdict is about the loader the loop waits for%s%s%s%s; %zu other%s took %s",
+             run->facts.dataset[0] ? ": of " : "", run->facts.dataset,
+             run->facts.place[0] ? ", iterated at " : "", run->facts.place, run->other_loaders,
+             run->other_loaders == 1 ? "" : "s", MH_NS_TEXT((double)run->other_loaders_ns));
     if (run->alike_loaders)
-        warn(
-            out,
-            "%zu loaders are set up alike and iterated once each: where one is made anew for every "
-            "epoch, make it once, with persistent_workers=True, and its workers start once",
-            run->alike_loaders + 1);
+        warn(out,
+             "%zu loaders look alike and were iterated once each: if the program makes a new one "
+             "for "
+             "every epoch, make it once, with persistent_workers=True",
+             run->alike_loaders + 1);
 }
 
 mh_status mh_run_judge(mh_verdict *out, const mh_run *run, mh_error *err)
@@ -93,6 +95,7 @@ static void put_stages(mh_jsonout *out, const mh_stage_shares *stages)
     put_real(out, "wait_run", stages->wait_run);
     put_real(out, "wait_blocked", stages->wait_blocked);
     put_real(out, "wait_collate", stages->wait_collate);
+    put_real(out, "wait_order", stages->wait_order);
     put_real(out, "wait_transfer", stages->wait_transfer);
     put_real(out, "wait_other", stages->wait_other);
     mh_jsonout_object_end(out);
@@ -107,6 +110,28 @@ static void put_others(mh_jsonout *out, const mh_verdict *verdict)
         mh_jsonout_key(out, "cause");
         mh_jsonout_string(out, mh_cause_name(verdict->others[at].cause));
         put_real(out, "gain", verdict->others[at].gain);
+        mh_jsonout_object_end(out);
+    }
+    mh_jsonout_array_end(out);
+}
+
+/* Where the time of each stage goes. */
+static void put_hot(mh_jsonout *out, const mh_facts *facts)
+{
+    mh_jsonout_key(out, "hot");
+    mh_jsonout_array(out);
+    for (size_t at = 0; at < facts->hot_count && at < MH_HOT_MOST; at++) {
+        const mh_hot *hot = &facts->hot[at];
+        mh_jsonout_object(out);
+        mh_jsonout_key(out, "stage");
+        mh_jsonout_string(out, hot->stage);
+        mh_jsonout_key(out, "function");
+        mh_jsonout_string(out, hot->function);
+        put_real(out, "share", hot->share);
+        mh_jsonout_key(out, "place");
+        mh_jsonout_string(out, hot->place);
+        mh_jsonout_key(out, "code");
+        mh_jsonout_string(out, hot->code);
         mh_jsonout_object_end(out);
     }
     mh_jsonout_array_end(out);
@@ -178,6 +203,10 @@ static void put_loader(mh_jsonout *out, const mh_facts *facts)
     mh_jsonout_object(out);
     mh_jsonout_key(out, "kind");
     mh_jsonout_string(out, facts->kind);
+    mh_jsonout_key(out, "dataset");
+    mh_jsonout_string(out, facts->dataset);
+    mh_jsonout_key(out, "place");
+    mh_jsonout_string(out, facts->place);
     put_setting(out, "workers", facts->workers);
     put_setting(out, "prefetch", facts->prefetch);
     put_setting(out, "batch_size", facts->batch_size);
@@ -203,11 +232,14 @@ static mh_status diagnosis_json(char **out, const mh_verdict *verdict, const mh_
     mh_jsonout_key(&json, "fix");
     mh_jsonout_string(&json, verdict->fix);
     put_fix_settings(&json, &verdict->fix_settings);
+    put_real(&json, "fix_cost", verdict->fix_settings.cost);
     put_real(&json, "predicted_gain", verdict->predicted_gain);
+    put_real(&json, "possible_gain", verdict->possible_gain);
     put_others(&json, verdict);
     put_real(&json, "device_wait_share", verdict->device_wait_share);
     put_real(&json, "idle_device_s", verdict->idle_device_s);
     put_stages(&json, &verdict->stages);
+    put_hot(&json, facts);
     put_waits(&json, waits);
     mh_jsonout_key(&json, "bad_lines");
     mh_jsonout_uint(&json, bad_lines);

@@ -1,6 +1,7 @@
 /* evidence.c - the lines of a verdict: what was measured, said in words
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "base/units.h"
 #include "diagnose/judging.h"
 
 #include <stdarg.h>
@@ -41,10 +42,13 @@ double mh_read_per_s(const mh_inquiry *inquiry)
     return inquiry->steady_ns > 0 ? inquiry->sums.read_bytes / inquiry->steady_ns * 1e9 : 0;
 }
 
-static double per_batch_ms(const mh_inquiry *inquiry, double ns)
+/* A mean over the steady batches, in seconds. */
+static double per_batch(const mh_inquiry *inquiry, double ns)
 {
-    return inquiry->sums.batches > 0 ? ns / inquiry->sums.batches / 1e6 : 0;
+    return inquiry->sums.batches > 0 ? ns / inquiry->sums.batches / 1e9 : 0;
 }
+
+#define PER_BATCH(inquiry, ns) MH_SECONDS(per_batch(inquiry, ns))
 
 static void say_fetch(const mh_inquiry *inquiry)
 {
@@ -53,15 +57,15 @@ static void say_fetch(const mh_inquiry *inquiry)
     double fetch = cpu + costs->fetch_delay + costs->fetch_blocked;
     if (inquiry->sums.cpu_known * 2 < inquiry->sums.batches) {
         mh_evidence(inquiry->out,
-                    "fetching a batch takes %.4g ms; whether on a CPU or blocked was not measured",
-                    per_batch_ms(inquiry, fetch));
+                    "fetching a batch takes %s; whether computing or waiting was not measured",
+                    PER_BATCH(inquiry, fetch));
         return;
     }
     mh_evidence(inquiry->out,
-                "fetching a batch takes %.4g ms: %.4g on a CPU, %.4g waiting for one, %.4g blocked",
-                per_batch_ms(inquiry, fetch), per_batch_ms(inquiry, cpu),
-                per_batch_ms(inquiry, costs->fetch_delay),
-                per_batch_ms(inquiry, costs->fetch_blocked));
+                "fetching a batch takes %s: %s computing, %s waiting for a free CPU, %s on I/O "
+                "or asleep",
+                PER_BATCH(inquiry, fetch), PER_BATCH(inquiry, cpu),
+                PER_BATCH(inquiry, costs->fetch_delay), PER_BATCH(inquiry, costs->fetch_blocked));
 }
 
 static void say_lock(const mh_inquiry *inquiry)
@@ -69,8 +73,8 @@ static void say_lock(const mh_inquiry *inquiry)
     double locked = inquiry->facts->usage.workers_locked;
     if (mh_lock_holds_up(inquiry))
         mh_evidence(inquiry->out,
-                    "workers wait for each other: %.2g of %d at a time are found waiting for a "
-                    "lock that processes share",
+                    "workers wait for each other: on average %.2g of %d are waiting for a lock "
+                    "that processes share",
                     locked, inquiry->facts->workers);
 }
 
@@ -80,27 +84,26 @@ static void say_storage(const mh_inquiry *inquiry)
     double blocked_s = sums->costs.fetch_blocked / 1e9;
     if (blocked_s <= 0 || sums->cpu_known * 2 < sums->batches)
         return;
-    mh_evidence(
-        inquiry->out,
-        "%.4g MB came from storage, %.3g MB for a second of being blocked; disk %.0f %% busy",
-        sums->read_bytes / 1e6, sums->read_bytes / blocked_s / 1e6,
-        100 * inquiry->facts->usage.disk_busy);
+    mh_evidence(inquiry->out,
+                "%s came from storage, %s per second blocked; the disk was %.0f %% busy",
+                MH_BYTES(sums->read_bytes), MH_BYTES(sums->read_bytes / blocked_s),
+                100 * inquiry->facts->usage.disk_busy);
 }
 
 /* What a probe says beside what the run did. */
 static void say_probe(const mh_inquiry *inquiry)
 {
     const mh_storage *storage = &inquiry->facts->storage;
-    char small[80] = "";
+    char small[120] = "";
     if (!(storage->sequential_per_s > 0))
         return;
     if (storage->random_per_s > 0)
-        (void)snprintf(small, sizeof small, ", %.3g MB/s in small reads anywhere (%.3g ms each)",
-                       storage->random_per_s / 1e6, storage->random_s * 1e3);
+        (void)snprintf(small, sizeof small, ", %s/s in small random reads (%s each)",
+                       MH_BYTES(storage->random_per_s), MH_SECONDS(storage->random_s));
     mh_evidence(inquiry->out,
-                "the run read %.4g MB/s from storage; by the probe one reader gets %.4g MB/s in "
-                "sequence%s",
-                mh_read_per_s(inquiry) / 1e6, storage->sequential_per_s / 1e6, small);
+                "the run read %s/s from storage; the probe measured %s/s for one sequential "
+                "reader%s",
+                MH_BYTES(mh_read_per_s(inquiry)), MH_BYTES(storage->sequential_per_s), small);
 }
 
 static void say_cpus(const mh_inquiry *inquiry)
@@ -108,14 +111,32 @@ static void say_cpus(const mh_inquiry *inquiry)
     const mh_facts *facts = inquiry->facts;
     if (facts->cpus > 0)
         mh_evidence(inquiry->out,
-                    "%d worker%s on %d CPU%s: the run keeps %.2g busy, others %.2g; %.2g threads "
-                    "of the run want one",
+                    "%d worker%s on %d CPU%s: the run keeps %.2g CPUs busy, other processes %.2g; "
+                    "%.2g threads of the run want a CPU",
                     inquiry->base.workers, inquiry->base.workers == 1 ? "" : "s", facts->cpus,
                     facts->cpus == 1 ? "" : "s", inquiry->own_cpus, inquiry->other_cpus,
                     inquiry->runnable);
     if (facts->probes >= MH_PROBES_ENOUGH)
-        mh_evidence(inquiry->out, "of %llu probes %llu met native code, the others Python",
-                    (unsigned long long)facts->probes, (unsigned long long)facts->probes_native);
+        mh_evidence(inquiry->out, "%.0f %% of CPU samples were in native code, %.0f %% in Python",
+                    100 * mh_ns(facts->probes_native) / mh_ns(facts->probes),
+                    100 - 100 * mh_ns(facts->probes_native) / mh_ns(facts->probes));
+}
+
+/* The functions that the time of a stage goes to: "66 % PIL.ImageFile.load, 20 % ...". */
+static void say_hot(const mh_inquiry *inquiry, const char *stage, const char *of_what)
+{
+    enum { MOST = 3 };
+    char text[MH_VERDICT_LINE / 2] = "";
+    size_t used = 0;
+    const mh_hot *hot = mh_hot_next(inquiry->facts, stage, NULL);
+    for (int at = 0; hot && at < MOST && used < sizeof text; at++) {
+        int more = snprintf(text + used, sizeof text - used, "%s%.0f %% %s", at ? ", " : "",
+                            100 * hot->share, hot->function);
+        used += more > 0 ? (size_t)more : 0;
+        hot = mh_hot_next(inquiry->facts, stage, hot);
+    }
+    if (used)
+        mh_evidence(inquiry->out, "%s: %s", of_what, text);
 }
 
 void mh_say_loss(const mh_inquiry *inquiry)
@@ -127,100 +148,106 @@ void mh_say_loss(const mh_inquiry *inquiry)
     case MH_LOSS_FETCH_CPU:
     case MH_LOSS_CROWD:
         say_fetch(inquiry);
+        say_hot(inquiry, "fetch", "where a sample's time goes");
         say_cpus(inquiry);
         say_lock(inquiry);
         break;
     case MH_LOSS_FETCH_BLOCKED:
         say_fetch(inquiry);
+        say_hot(inquiry, "fetch", "where a sample's time goes");
         say_lock(inquiry);
         say_storage(inquiry);
         say_probe(inquiry);
         break;
     case MH_LOSS_COLLATE:
         mh_evidence(
-            out, "collating a batch takes %.4g ms, fetching its samples %.4g ms",
-            per_batch_ms(inquiry,
-                         costs->collate_cpu + costs->collate_blocked + costs->collate_delay),
-            per_batch_ms(inquiry, costs->fetch_cpu + costs->fetch_blocked + costs->fetch_delay));
+            out, "collating a batch takes %s, fetching its samples %s",
+            PER_BATCH(inquiry, costs->collate_cpu + costs->collate_blocked + costs->collate_delay),
+            PER_BATCH(inquiry, costs->fetch_cpu + costs->fetch_blocked + costs->fetch_delay));
+        say_hot(inquiry, "collate", "where collate's time goes");
         break;
     case MH_LOSS_TRANSFER:
         if (mh_drawing_is_most(costs))
-            mh_evidence(out,
-                        "%.4g ms of each wait go to drawing the order of a batch: the sampler "
-                        "works in the training process",
-                        per_batch_ms(inquiry, costs->drawing));
+            mh_evidence(out, "the sampler takes %s of each wait: it runs in the training process",
+                        PER_BATCH(inquiry, costs->drawing));
         else
-            mh_evidence(out, "%.4g ms pass from the end of collating until the loop has the batch",
-                        per_batch_ms(inquiry, costs->transfer + costs->passing));
+            mh_evidence(out, "a finished batch takes %s to reach the loop",
+                        PER_BATCH(inquiry, costs->transfer + costs->passing));
         break;
     case MH_LOSS_MAIN:
-        mh_evidence(out, "of a step of %.4g ms the training process's own work takes %.4g ms%s",
-                    per_batch_ms(inquiry, inquiry->sums.step),
-                    per_batch_ms(inquiry, costs->main_cpu + costs->main_blocked),
-                    inquiry->sums.train_known > 0 ? "" : " (its CPU time: the rest is blocked)");
+        mh_evidence(out, "the loop's own work takes %s of each step of %s%s",
+                    PER_BATCH(inquiry, costs->main_cpu + costs->main_blocked),
+                    PER_BATCH(inquiry, inquiry->sums.step),
+                    inquiry->sums.train_known > 0 ? "" : " (its CPU time; it sleeps for the rest)");
+        say_hot(inquiry, "loop", "where the loop's own time goes");
         break;
     case MH_LOSS_TAIL:
-        mh_evidence(out,
-                    "%llu of %llu samples take more than 5 medians (median %.3g ms, longest %.4g "
-                    "ms)",
-                    (unsigned long long)facts->samples_slow,
-                    (unsigned long long)facts->samples_timed, mh_ns(facts->sample_median_ns) / 1e6,
-                    mh_ns(facts->sample_max_ns) / 1e6);
+        mh_evidence(
+            out, "%llu of %llu samples take more than 5 times the median (median %s, longest %s)",
+            (unsigned long long)facts->samples_slow, (unsigned long long)facts->samples_timed,
+            MH_NS_TEXT(mh_ns(facts->sample_median_ns)), MH_NS_TEXT(mh_ns(facts->sample_max_ns)));
         break;
     case MH_LOSS_STARTUP:
-        mh_evidence(out,
-                    "start-up takes %.4g s of %.4g s: %.4g s making iterators, %.4g s until "
-                    "workers deliver",
-                    inquiry->sums.startup / 1e9, inquiry->measured_ns / 1e9,
-                    mh_ns(facts->setup_ns) / 1e9,
-                    (inquiry->sums.startup - mh_ns(facts->setup_ns)) / 1e9);
+        mh_evidence(out, "start-up takes %s of %s: %s to make iterators, %s until workers deliver",
+                    MH_NS_TEXT(inquiry->sums.startup), MH_NS_TEXT(inquiry->measured_ns),
+                    MH_NS_TEXT(mh_ns(facts->setup_ns)),
+                    MH_NS_TEXT(inquiry->sums.startup - mh_ns(facts->setup_ns)));
         if (mh_ns(facts->setup_order_ns) > 0.01 * inquiry->measured_ns)
-            mh_evidence(out,
-                        "%.4g s of making iterators go to the sampler: it draws the first orders "
-                        "of an epoch in the training process",
-                        mh_ns(facts->setup_order_ns) / 1e9);
+            mh_evidence(
+                out,
+                "the sampler takes %s of that: it draws the first indices of an epoch in the "
+                "training process",
+                MH_NS_TEXT(mh_ns(facts->setup_order_ns)));
         if (inquiry->gap_ns > 0.01 * inquiry->base_ns)
-            mh_evidence(out, "between epochs the loop waits %.4g s more for first batches",
-                        inquiry->gap_ns / 1e9);
+            mh_evidence(out, "the loop waits %s more for the first batches of later epochs",
+                        MH_NS_TEXT(inquiry->gap_ns));
         break;
     case MH_LOSS_COUNT:
         break;
     }
+    double run = inquiry->measured_ns + mh_ns(facts->other_ns);
     if (inquiry->loss != MH_LOSS_COUNT)
-        mh_evidence(out, "without it the run would take %.4g s in place of %.4g s, by replay",
-                    inquiry->measured_ns / inquiry->gain[inquiry->loss] / 1e9,
-                    inquiry->measured_ns / 1e9);
+        mh_evidence(out, "without it the run would take about %s instead of %s (simulated)",
+                    MH_NS_TEXT(run / inquiry->gain[inquiry->loss]), MH_NS_TEXT(run));
 }
 
 void mh_say_crowd_first(const mh_inquiry *inquiry)
 {
     double most = 0;
     for (int loss = 0; loss < MH_LOSS_COUNT; loss++)
-        most = inquiry->fix_gain[loss] > most ? inquiry->fix_gain[loss] : most;
+        most = inquiry->fix_sure[loss] > most ? inquiry->fix_sure[loss] : most;
     if (inquiry->loss == MH_LOSS_CROWD && most > inquiry->out->predicted_gain)
         mh_evidence(
             inquiry->out,
-            "another fix promises more (%.2f), but by times taken in this crowd: first fewer "
-            "workers, then measure again",
+            "another fix promises more (%.2f times as fast), but its times were measured in this "
+            "crowd: use fewer workers first, then measure again",
             most);
 }
 
+/* Idle time at epoch starts is said beside the rest: nobody must look for it in a timeline. */
 void mh_say_waiting(const mh_inquiry *inquiry)
 {
     mh_verdict *out = inquiry->out;
-    mh_evidence(out, "the loop waited %.4g s of %.4g s (%.1f %%) for data after the first batches",
-                inquiry->sums.wait / 1e9, inquiry->steady_ns / 1e9, 100 * out->device_wait_share);
+    double whole = inquiry->measured_ns,
+           starts = whole - inquiry->steady_ns - inquiry->sums.first_step;
+    char also[64] = "";
+    if (whole > 0 && starts > 0.02 * whole)
+        (void)snprintf(also, sizeof also, ", and %.0f %% of the run at epoch starts (%s)",
+                       100 * starts / whole, MH_NS_TEXT(starts));
+    mh_evidence(out, "the loop waited %s of %s (%.1f %%) for data after the first batches%s",
+                MH_NS_TEXT(inquiry->sums.wait), MH_NS_TEXT(inquiry->steady_ns),
+                100 * out->device_wait_share, also);
 }
 
 void mh_say_trust(const mh_inquiry *inquiry)
 {
     const mh_facts *facts = inquiry->facts;
-    mh_evidence(inquiry->out, "replay within %.1f %% of the measured run",
+    mh_evidence(inquiry->out, "the simulated run is within %.1f %% of the measured one",
                 100 * inquiry->out->replay_off);
     int main_unknown = !inquiry->costing.main_known && inquiry->sums.train_known == 0;
     double step_cpu = inquiry->sums.costs.train_cpu;
     double step = inquiry->sums.step - inquiry->sums.costs.step_delay; /* others' doing */
     if (main_unknown && step_cpu > 0.5 * step && facts->vantage != MH_VANTAGE_LOG)
-        mh_evidence(inquiry->out, "the step's CPU time may be training or other work of the "
-                                  "process: millhead.StepTimer tells them apart");
+        mh_evidence(inquiry->out, "the step's CPU time may be training or other work: "
+                                  "millhead.StepTimer tells them apart");
 }

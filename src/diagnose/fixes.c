@@ -5,6 +5,7 @@
  * cheaper code the advice, and then the gain is the one of half the cost.
  */
 #include "base/error.h"
+#include "base/units.h"
 #include "diagnose/judging.h"
 
 #include <string.h>
@@ -71,7 +72,10 @@ static int workers_for_waiting(const mh_inquiry *inquiry)
 
 static int collate_waits(const mh_inquiry *inquiry)
 {
-    return inquiry->sums.costs.collate_blocked > inquiry->sums.costs.collate_cpu;
+    const mh_facts *facts = inquiry->facts;
+    /* on busy CPUs it waits for threads of its own, that wait for a CPU */
+    int busy = inquiry->own_cpus + inquiry->other_cpus >= MH_SATURATED * facts->cpus;
+    return (!busy || facts->workers > 0) && inquiry->sums.costs.collate_blocked > inquiry->sums.costs.collate_cpu;
 }
 
 static mh_replay_options at_half(const mh_inquiry *inquiry)
@@ -115,9 +119,8 @@ static double bound_by_storage(const mh_inquiry *inquiry, double gain)
     if (storage->network || reads_less || inquiry->loss == MH_LOSS_STARTUP || !(read > 0) ||
         !(gives > read) || gain <= gives / read)
         return gain;
-    mh_evidence(inquiry->out,
-                "a gain of %.2f would read %.4g MB/s: the %.4g MB/s of the probe are the limit",
-                gain, gain * read / 1e6, gives / 1e6);
+    mh_evidence(inquiry->out, "a run %.2f times as fast would read %s/s; the probe measured %s/s",
+                gain, MH_BYTES(gain * read), MH_BYTES(gives));
     return gives / read;
 }
 
@@ -131,15 +134,22 @@ static int changes_both(const mh_inquiry *inquiry)
  * more than one loss, but win no more than was waited. */
 static void predict(mh_inquiry *inquiry, double then)
 {
-    double gain = mh_gain(inquiry->base_ns, then);
+    double gain = mh_inquiry_gain(inquiry, then);
     double most = inquiry->gain[inquiry->loss];
+    double run = inquiry->measured_ns + mh_ns(inquiry->facts->other_ns);
     int fetch = inquiry->loss == MH_LOSS_FETCH_CPU || inquiry->loss == MH_LOSS_FETCH_BLOCKED;
     if (inquiry->out->fix_settings.workers >= 0 || (fetch && changes_both(inquiry)))
-        most = mh_gain(inquiry->measured_ns, inquiry->measured_ns - inquiry->sums.all_wait);
+        most = mh_gain(run, run - inquiry->sums.all_wait);
     if (gain > most)
         gain = most;
     gain = bound_by_storage(inquiry, gain);
-    inquiry->out->predicted_gain = gain > 1 ? gain : 1;
+    inquiry->out->predicted_gain = inquiry->out->possible_gain = gain > 1 ? gain : 1;
+}
+
+/* The fix may win as much, where what nobody measured allows it: nothing is promised. */
+static void promise_nothing(mh_verdict *out)
+{
+    out->predicted_gain = 1;
 }
 
 /* Start-up that is mostly the sampler's: it works in the training process, once an epoch. */
@@ -148,65 +158,132 @@ static int drawing_is_start(const mh_inquiry *inquiry)
     return 2 * mh_ns(inquiry->facts->setup_order_ns) > inquiry->sums.startup;
 }
 
+/* Cheaper code, in general; where the stack tells more, advise_half says so. */
 static const char *cheaper(const mh_inquiry *inquiry)
 {
     switch (inquiry->out->cause) {
     case MH_CAUSE_CPU:
-        return "all it may use is busy: make a sample cheaper (smaller or pre-decoded files, a "
-               "faster decoder), or give it more CPUs";
+        return inquiry->base.workers > 0 && mh_cpus_left(inquiry->facts) <= inquiry->base.workers
+                   ? "all CPUs are busy: make a sample cheaper, or give the run more CPUs"
+                   : "make a sample cheaper";
     case MH_CAUSE_PYTHON:
-        return "make the Python of __getitem__ cheaper: vectorise it, or move it into native code";
+        return "make the Python code of __getitem__ cheaper: vectorise it, or move it into native "
+               "code";
     case MH_CAUSE_DISK:
-        return "read less from this disk: fewer or smaller reads, larger files read in one go, a "
-               "faster disk, or a copy in memory";
+        return "read less from this disk: fewer and larger reads, a faster disk, or a copy in "
+               "memory";
     case MH_CAUSE_LATENCY:
-        return "shorten the waiting of __getitem__: fewer round trips per sample, larger requests, "
-               "a nearer copy";
+        return "shorten the waits in __getitem__: fewer round trips per sample, larger requests, a "
+               "nearer copy";
     case MH_CAUSE_COLLATE:
         if (strcmp(inquiry->facts->kind, "millhead") == 0)
-            return "make collate cheaper: arrays of one shape, no Python loop, no long strings or "
-                   "nested objects, which are pickled";
-        return "make collate cheaper: arrays of one shape, no Python loop; millhead's DataLoader "
-               "writes samples into the batch as they come";
+            return "make collate_fn cheaper: arrays of one shape, no Python loop, no long strings "
+                   "or nested objects, which are pickled";
+        return "make collate_fn cheaper: arrays of one shape, no Python loop; "
+               "millhead.torch.DataLoader writes samples straight into the batch";
     case MH_CAUSE_MAIN:
-        return "move the work between steps out of the training process: into the dataset or "
-               "collate_fn, where workers do it";
+        return "move the work between steps out of the loop: into the dataset or collate_fn, where "
+               "workers do it, or do it less often";
     case MH_CAUSE_STARTUP:
         if (inquiry->facts->workers == 0 || drawing_is_start(inquiry))
             return "begin sooner: less work in the dataset's __len__ and __iter__, in the sampler "
                    "before its first index, and in what the first sample opens or imports";
         return "start less: fewer workers, a dataset that is quick to copy, imports done before "
-               "the start; millhead's template start";
+               "the loader is made";
     default:
         return "make it cheaper";
     }
 }
 
+/* Where on the stack the time of the loss was seen; "": it leaves no trace there. */
+static const char *stage_of_loss(mh_loss loss)
+{
+    switch (loss) {
+    case MH_LOSS_FETCH_CPU:
+    case MH_LOSS_FETCH_BLOCKED:
+        return "fetch";
+    case MH_LOSS_COLLATE:
+        return "collate";
+    case MH_LOSS_MAIN:
+        return "loop";
+    default:
+        return "";
+    }
+}
+
+/* A function below this share is not worth the reader's first look. */
+#define HOT_ENOUGH 0.2
+
 static void advise_half(mh_inquiry *inquiry, double then)
 {
     mh_verdict *out = inquiry->out;
+    const mh_hot *hot = mh_hot_next(inquiry->facts, stage_of_loss(inquiry->loss), NULL);
     out->fix_settings.cost = HALF;
     predict(inquiry, then);
-    mh_say_fix(out, "%s; at half the cost the run is %.2f times as fast", cheaper(inquiry),
-               out->predicted_gain);
+    if (!hot || hot->share < HOT_ENOUGH) {
+        mh_say_fix(out, "%s", cheaper(inquiry));
+        return;
+    }
+    const char *recipe = mh_recipe_for(hot);
+    mh_say_fix(out, "%s; %.0f %% of it is %s%s%s%s%s", cheaper(inquiry), 100 * hot->share,
+               hot->function, hot->place[0] ? ", called at " : "", hot->place, recipe ? ": " : "",
+               recipe ? recipe : "");
+}
+
+/* A loop over a generator has no num_workers to set; a DataLoader round it has. */
+static int is_generator(const mh_inquiry *inquiry)
+{
+    return strcmp(inquiry->facts->kind, "iterable") == 0;
+}
+
+static const char *why_workers(const mh_inquiry *inquiry)
+{
+    if (inquiry->base.workers == 0)
+        return "loading then overlaps with training";
+    if (inquiry->out->cause == MH_CAUSE_LATENCY)
+        return "more requests are then under way, if the source answers as many at once";
+    if (inquiry->loss == MH_LOSS_COLLATE && collate_waits(inquiry))
+        return "collate_fn waits more than it computes, and then does so side by side";
+    return "CPUs are idle";
 }
 
 static void advise_workers(mh_inquiry *inquiry, const fix_try *found)
 {
     mh_verdict *out = inquiry->out;
-    int now = inquiry->base.workers;
     out->fix_settings.workers = found->value;
     predict(inquiry, found->ns);
-    const char *why =
-        now == 0 ? "loading then overlaps with training"
-        : out->cause == MH_CAUSE_LATENCY
-            ? "more requests are then under way, where the source takes as many at once, "
-              "and memory for their batches"
-        : inquiry->loss == MH_LOSS_COLLATE && collate_waits(inquiry)
-            ? "collate_fn waits more than it works, and then does so side by side"
-            : "CPUs are idle";
-    mh_say_fix(out, "num_workers=%d (now %d): %s; the run is then %.2f times as fast", found->value,
-               now, why, out->predicted_gain);
+    if (is_generator(inquiry))
+        mh_say_fix(out,
+                   "make batches ahead of the loop: wrap the generator in an IterableDataset, and "
+                   "DataLoader(dataset, batch_size=None, num_workers=1)");
+    else
+        mh_say_fix(out, "num_workers=%d (now %d): %s", found->value, inquiry->base.workers,
+                   why_workers(inquiry));
+}
+
+/* Waiting that nobody can see into: a server, or a lock that polls, may serve more at once, or not.
+ * Sure is only what overlapping with the training wins, by the first worker. */
+static mh_status advise_more_waiting(mh_inquiry *inquiry, const fix_try *found, mh_error *err)
+{
+    mh_verdict *out = inquiry->out;
+    mh_replay_options one = inquiry->base;
+    double sure;
+    advise_workers(inquiry, found);
+    double possible = out->predicted_gain;
+    promise_nothing(out);
+    if (inquiry->base.workers == 0) {
+        one.workers = 1;
+        MH_TRY(mh_inquiry_time(inquiry, &one, &sure, err));
+        predict(inquiry, sure);
+    } else {
+        mh_say_fix(out,
+                   "try num_workers=%d (now %d) and measure: up to %.1f times as fast if the "
+                   "source answers as many requests at once, no gain if it does not; else fewer "
+                   "and larger requests",
+                   found->value, inquiry->base.workers, possible);
+    }
+    out->possible_gain = possible;
+    return MH_OK;
 }
 
 /* Without workers, and none advised: where they would be but for the text they had to pickle, that
@@ -218,16 +295,17 @@ static mh_status explain_text(mh_inquiry *inquiry, int most_workers, mh_error *e
     fix_try workers;
     other.window.batch_texts = 0;
     MH_TRY(best_workers(&other, most_workers, &workers, err));
-    if (mh_gain(inquiry->base_ns, workers.ns) < MH_GAIN_MATTERS)
+    if (mh_inquiry_gain(inquiry, workers.ns) < MH_GAIN_MATTERS)
         return MH_OK;
     mh_evidence(out,
-                "workers would have to pickle the %.4g MB of text in a batch, which takes %.4g ms "
-                "on either side",
-                (double)inquiry->facts->batch_texts / 1e6, inquiry->costing.pickling / 1e6);
+                "workers would have to pickle the %s of text in a batch, which takes %s on either "
+                "side",
+                MH_BYTES((double)inquiry->facts->batch_texts),
+                MH_NS_TEXT(inquiry->costing.pickling));
     mh_say_fix(out,
-               "%s, or give tensors or arrays in place of long strings, which workers hand over "
-               "without pickling; at half the cost the run is %.2f times as fast",
-               cheaper(inquiry), out->predicted_gain);
+               "%s, or return tensors or arrays instead of long strings: workers pass those on "
+               "without pickling",
+               cheaper(inquiry));
     return MH_OK;
 }
 
@@ -240,14 +318,14 @@ static mh_status fix_slow_worker(mh_inquiry *inquiry, int *advised, mh_error *er
     if (inquiry->slow.worker < 0)
         return MH_OK;
     MH_TRY(mh_slow_worker_spread(inquiry, &spread, err));
-    if (mh_gain(inquiry->base_ns, spread) < MH_GAIN_MATTERS)
+    if (mh_inquiry_gain(inquiry, spread) < MH_GAIN_MATTERS)
         return MH_OK;
     *advised = 1;
     predict(inquiry, spread);
     mh_say_fix(out,
                "spread the data of worker %d over all workers (more and smaller shards, dealt out "
-               "in turn), or make it like the others'; the run is then %.2f times as fast",
-               inquiry->slow.worker, out->predicted_gain);
+               "in turn), or make it like the others'",
+               inquiry->slow.worker);
     return MH_OK;
 }
 
@@ -261,12 +339,19 @@ static mh_status fix_lock(mh_inquiry *inquiry, mh_error *err)
     MH_TRY(mh_inquiry_time(inquiry, &options, &half, err));
     out->fix_settings.cost = HALF;
     predict(inquiry, half);
-    mh_say_fix(out,
-               "do less behind the lock that workers share, or give each what it needs for itself "
-               "(a file, a connection); more workers win nothing; at half the cost the run is %.2f "
-               "times as fast",
-               out->predicted_gain);
+    mh_say_fix(
+        out, "do less while holding the lock that workers share, or give each worker its own file "
+             "or connection; more workers gain nothing");
     return MH_OK;
+}
+
+/* How many workers may be advised: each worker of a stream may read all of it. The first one only
+ * moves the work. */
+static int most_useful_workers(const mh_inquiry *inquiry, int most)
+{
+    int stream = inquiry->facts->iterable || is_generator(inquiry);
+    int alike = inquiry->base.workers > 1 ? inquiry->base.workers : 1;
+    return stream && most > alike ? alike : most;
 }
 
 /* More workers, or cheaper work: whichever wins clearly more, workers where it is close. The first
@@ -277,13 +362,16 @@ static mh_status fix_making(mh_inquiry *inquiry, int most_workers, mh_error *err
     fix_try workers;
     if (inquiry->loss != MH_LOSS_COLLATE && mh_lock_holds_up(inquiry))
         return fix_lock(inquiry, err);
+    most_workers = most_useful_workers(inquiry, most_workers);
     mh_replay_options options = at_half(inquiry);
     MH_TRY(mh_inquiry_time(inquiry, &options, &half, err));
     MH_TRY(best_workers(inquiry, most_workers, &workers, err));
     double saved_half = inquiry->base_ns - half, saved_workers = inquiry->base_ns - workers.ns;
     int first_ones =
-        inquiry->base.workers == 0 && mh_gain(inquiry->base_ns, workers.ns) >= MH_GAIN_MATTERS;
+        inquiry->base.workers == 0 && mh_inquiry_gain(inquiry, workers.ns) >= MH_GAIN_MATTERS;
     if (first_ones || (saved_workers > 0 && saved_workers >= HALF * saved_half)) {
+        if (inquiry->out->cause == MH_CAUSE_LATENCY)
+            return advise_more_waiting(inquiry, &workers, err);
         advise_workers(inquiry, &workers);
         return MH_OK;
     }
@@ -311,22 +399,17 @@ static mh_status fix_transfer(mh_inquiry *inquiry, mh_error *err)
     MH_TRY(fix_half(inquiry, err));
     mh_verdict *out = inquiry->out;
     if (mh_drawing_is_most(&inquiry->sums.costs)) {
-        mh_say_fix(out,
-                   "make the sampler cheaper, which no worker helps with: draw the order of an "
-                   "epoch in one go, or choose samples inside the dataset; at half the cost the "
-                   "run is %.2f times as fast",
-                   out->predicted_gain);
+        mh_say_fix(
+            out,
+            "make the sampler cheaper (workers do not help): draw the order of an epoch in one "
+            "go, or choose samples inside the dataset");
     } else if (strcmp(inquiry->facts->kind, "torch") == 0 && !text_is_most(inquiry->facts)) {
         out->fix_settings.millhead = 1;
-        mh_say_fix(out,
-                   "hand batches over more cheaply: millhead.torch.DataLoader passes them in "
-                   "slots of shared memory; at half the cost the run is %.2f times as fast",
-                   out->predicted_gain);
+        mh_say_fix(out, "use millhead.torch.DataLoader, which passes batches in shared memory");
     } else {
-        mh_say_fix(out,
-                   "hand over less: smaller dtypes, no long strings or nested Python objects in a "
-                   "batch; at half the cost the run is %.2f times as fast",
-                   out->predicted_gain);
+        mh_say_fix(
+            out,
+            "pass on less: smaller dtypes, no long strings or nested Python objects in a batch");
     }
     return MH_OK;
 }
@@ -358,19 +441,16 @@ static mh_status fix_tail(mh_inquiry *inquiry, mh_error *err)
     if (deeper.ns <= needed && deeper.ns <= SAME * as_ready.ns) {
         out->fix_settings.prefetch = deeper.value;
         predict(inquiry, deeper.ns);
-        mh_say_fix(out,
-                   "prefetch_factor=%d (now %d): batches in reserve cover the slow samples; the "
-                   "run is then %.2f times as fast",
-                   deeper.value, inquiry->base.prefetch, out->predicted_gain);
+        mh_say_fix(out, "prefetch_factor=%d (now %d): batches in reserve cover the slow samples",
+                   deeper.value, inquiry->base.prefetch);
     } else if (as_ready.ns <= needed) {
         out->fix_settings.in_order = 0;
         predict(inquiry, as_ready.ns);
         mh_say_fix(
-            out, "in_order=False (batches as they are ready)%s; the run is then %.2f times as fast",
+            out, "in_order=False (batches as they are ready)%s",
             inquiry->facts->by_sample
                 ? ""
-                : ", or dispatch=\"sample\" of millhead's DataLoader, which keeps the order",
-            out->predicted_gain);
+                : ", or dispatch=\"sample\" of millhead.torch.DataLoader, which keeps the order");
     } else if (workers.ns <= needed) {
         advise_workers(inquiry, &workers);
     } else {
@@ -378,10 +458,25 @@ static mh_status fix_tail(mh_inquiry *inquiry, mh_error *err)
         predict(inquiry, clipped);
         mh_say_fix(out,
                    "find the slow samples and make them like the others (shrink, re-encode, move "
-                   "or drop them); the run is then %.2f times as fast",
-                   out->predicted_gain);
+                   "or drop them)");
     }
     return MH_OK;
+}
+
+/* What workers that stay would not do again: in later epochs, first batches that take longer to
+ * fetch than others do, as each worker opens its files anew. No more than was waited for them. */
+static double opened_again(const mh_inquiry *inquiry)
+{
+    const mh_facts *facts = inquiry->facts;
+    double others = inquiry->sums.batches > 0 ? inquiry->sums.fetch_ns / inquiry->sums.batches : 0;
+    double again = 0;
+    for (size_t at = 1; at < facts->batch_count; at++) {
+        const mh_batch_cost *batch = &facts->batches[at];
+        double longer = mh_ns(batch->fetch) - others, wait = mh_ns(batch->wait);
+        if (batch->first && batch->fetch != MH_NOT_MEASURED && longer > 0)
+            again += longer < wait ? longer : wait;
+    }
+    return again;
 }
 
 static mh_status fix_startup(mh_inquiry *inquiry, mh_error *err)
@@ -392,41 +487,52 @@ static mh_status fix_startup(mh_inquiry *inquiry, mh_error *err)
     double half, kept;
     options.free_startup = 1;
     MH_TRY(mh_inquiry_time(inquiry, &options, &kept, err));
+    kept -= opened_again(inquiry);
     options = at_half(inquiry);
     MH_TRY(mh_inquiry_time(inquiry, &options, &half, err));
-    double saved_half = inquiry->base_ns - half;
-    if (inquiry->gap_ns > saved_half && inquiry->gap_ns > inquiry->base_ns - kept) {
+    double saved_half = inquiry->base_ns - half, saved_kept = inquiry->base_ns - kept;
+    int may_stay = facts->workers > 0 && facts->persistent == 0;
+    if (may_stay && saved_kept >= HALF * saved_half && saved_kept >= HALF * inquiry->gap_ns) {
+        out->fix_settings.persistent = 1;
+        predict(inquiry, kept);
+        mh_say_fix(out, "persistent_workers=True: workers then start once, not in every epoch");
+        return MH_OK;
+    }
+    if (inquiry->gap_ns > saved_half && facts->workers > 0) {
         predict(inquiry, inquiry->base_ns - inquiry->gap_ns);
         out->fix_settings.millhead = 1;
+        out->fix_settings.persistent = 1;
         mh_say_fix(out,
-                   "longer epochs, or prefetch_epoch=True of millhead's DataLoader: the next epoch "
-                   "begins before this one ends; the run is then %.2f times as fast",
-                   out->predicted_gain);
+                   "millhead.torch.DataLoader(..., persistent_workers=True, prefetch_epoch=True): "
+                   "the next epoch is loaded before this one ends; or longer epochs");
         return MH_OK;
     }
-    if (facts->workers == 0 || facts->persistent != 0 ||
-        inquiry->base_ns - kept < HALF * saved_half) {
-        advise_half(inquiry, half);
-        return MH_OK;
-    }
-    out->fix_settings.persistent = 1;
-    predict(inquiry, kept);
-    mh_say_fix(out,
-               "persistent_workers=True: workers then start once and not every epoch; the run is "
-               "then %.2f times as fast",
-               out->predicted_gain);
+    advise_half(inquiry, half);
     return MH_OK;
 }
 
+/* What a pool's threads take from each other cannot be told from what they compute, so nothing is
+ * promised where they are the crowd. */
 static mh_status fix_crowd(mh_inquiry *inquiry)
 {
     mh_verdict *out = inquiry->out;
-    out->fix_settings.workers = inquiry->crowd_workers;
-    out->predicted_gain = inquiry->gain[MH_LOSS_CROWD];
-    mh_say_fix(out,
-               "num_workers=%d (now %d): as many as there are CPUs to run them; the run is then "
-               "%.2f times as fast",
-               inquiry->crowd_workers, inquiry->facts->workers, out->predicted_gain);
+    const mh_facts *facts = inquiry->facts;
+    int fewer = inquiry->crowd_workers > 0     ? inquiry->crowd_workers
+                : facts->workers > facts->cpus ? facts->cpus
+                                               : facts->workers;
+    out->fix_settings.workers = fewer;
+    out->predicted_gain = out->possible_gain = inquiry->gain[MH_LOSS_CROWD];
+    if (mh_pools_crowd(inquiry)) {
+        promise_nothing(out);
+        mh_say_fix(out,
+                   "one thread per worker: set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1 before "
+                   "the program starts; and num_workers=%d (now %d), one for each CPU; then "
+                   "measure again",
+                   fewer, facts->workers);
+        return MH_OK;
+    }
+    mh_say_fix(out, "num_workers=%d (now %d): as many as there are CPUs to run them", fewer,
+               facts->workers);
     return MH_OK;
 }
 
@@ -434,19 +540,25 @@ static void say_nothing_to_fix(mh_inquiry *inquiry)
 {
     mh_verdict *out = inquiry->out;
     if (out->cause == MH_CAUSE_DEVICE)
-        mh_say_fix(out, "nothing in the loader: it keeps up; a faster step is what would help");
+        mh_say_fix(out, "nothing in the loader: it keeps up; only a faster step would help");
+    else if (out->cause == MH_CAUSE_MAIN)
+        mh_say_fix(out,
+                   "a thread of the program computes in Python (%s) and holds the interpreter's "
+                   "lock, which the loop waits for: move it into a process of its own",
+                   inquiry->facts->rival_name);
     else if (mh_too_short(inquiry))
         mh_say_fix(
             out,
-            "%.0f batches after the first show no pace: measure a run of %d batches or more, "
-            "and longer with --seconds where --pid looks",
+            "%.0f batches after the first ones are too few: measure a run of %d batches or more, "
+            "or longer with --seconds if you use --pid",
             inquiry->sums.batches, MH_BATCHES_ENOUGH + 1);
     else if (inquiry->sums.fetch_known * 2 < inquiry->sums.batches)
-        mh_say_fix(out, "the loop waits and the workers were not measured: iterate "
+        mh_say_fix(out, "the loop waits, and its workers were not measured: iterate "
                         "millhead.watch(loader), or run millhead doctor -- python train.py");
     else
-        mh_say_fix(out, "the loop waits and no measured stage explains it: measure again on a "
-                        "quiet machine and for longer; look at the warnings");
+        mh_say_fix(out,
+                   "the loop waits, and no measured stage explains it: measure a longer run on a "
+                   "quiet machine; see the warnings");
 }
 
 static mh_status fix_fetching(mh_inquiry *inquiry, mh_error *err)

@@ -38,8 +38,10 @@ typedef enum mh_loss {
 } mh_loss;
 
 typedef struct mh_sums { /* ns over the steady part: all batches that are first of no epoch */
+    double first_step;   /* steps of first batches */
     double batches, wait, step, all_wait, all_step, startup; /* startup, all_: of the whole run */
     mh_costs costs;
+    double fetch_ns; /* as measured, of steady batches */
     double excess, read_bytes;
     double excess_batches, excess_held; /* batches above the mean excess, and what they hold */
     double excess_first_epoch;
@@ -67,7 +69,8 @@ typedef struct mh_inquiry {
     double other_cpus;      /* CPUs others used, as far as sampled */
     double runnable;        /* threads of the run that had or wanted a CPU */
     double gain[MH_LOSS_COUNT];
-    double fix_gain[MH_LOSS_COUNT]; /* of its fix, where the loss matters; else 0 */
+    double fix_gain[MH_LOSS_COUNT]; /* of its fix at best, where the loss matters; else 0 */
+    double fix_sure[MH_LOSS_COUNT]; /* of it what can be promised */
     double gap_ns;                  /* waits for first batches of later epochs, replayed */
     int crowd_workers;              /* the number that would be better; 0: not crowded */
     mh_slow_worker slow;
@@ -89,6 +92,17 @@ int mh_too_short(const mh_inquiry *inquiry);
 /* Bytes from storage in a second of the steady part. */
 double mh_read_per_s(const mh_inquiry *inquiry);
 
+/* The run's time now over that with the judged loader's part taking `then` in place of what was
+ * replayed. Gains are of the whole run: other loaders' time stays. */
+double mh_inquiry_gain(const mh_inquiry *inquiry, double then);
+
+/* Whether pools of threads inside workers crowd the CPUs (BLAS, OpenMP): their CPU times are then
+ * longer than the work is. */
+int mh_pools_crowd(const mh_inquiry *inquiry);
+
+/* Whether another thread of Python's keeps the loop from its interpreter's lock. */
+int mh_rival_holds_up(const mh_inquiry *inquiry);
+
 /* now / then, as a number between 1/1000 and 1000 whatever they are. */
 double mh_gain(double now, double then);
 
@@ -105,6 +119,9 @@ void mh_say_crowd_first(const mh_inquiry *inquiry); /* though another fix promis
 
 /* fixes.c: fills fix, fix_settings and predicted_gain for out->cause and inquiry->loss. */
 mh_status mh_fix_make(mh_inquiry *inquiry, mh_error *err);
+
+/* recipes.c: what to do about a function that is known to take long; NULL: nothing is known. */
+const char *mh_recipe_for(const mh_hot *hot);
 
 /* outside.c: a verdict from usage alone. */
 void mh_outside_judge(const mh_facts *facts, mh_verdict *out);

@@ -19,6 +19,7 @@ typedef struct reading {
     mh_run *run;
     mh_batches batches; /* of the first rank that tells of any: the others are added up only */
     mh_usages usages;
+    mh_hots hots;
     mh_ranks ranks;
     mh_earth earth;
     bool closely; /* the file being read is that rank's */
@@ -102,7 +103,8 @@ static mh_status reading_event(void *argument, const mh_log_event *event, mh_err
     } else {
         mh_ranks_event(&r->ranks, event);
         if (r->closely) {
-            good = mh_batches_event(&r->batches, event) && mh_usages_event(&r->usages, event);
+            good = mh_batches_event(&r->batches, event) && mh_usages_event(&r->usages, event) &&
+                   mh_hots_event(&r->hots, event);
             r->ended |= event->is == MH_LOG_END;
         }
     }
@@ -128,6 +130,7 @@ static mh_status read_file(void *argument, const char *path, uint32_t rank, mh_e
         mh_batches_init(&r->batches);
         mh_usages_deinit(&r->usages);
         r->usages = (mh_usages){0};
+        mh_hots_deinit(&r->hots);
         if (r->run->observer)
             r->run->observer->forget(r->run->observer->argument);
     }
@@ -230,6 +233,7 @@ static mh_status reading_facts(reading *r, const char *path, mh_error *err)
         MH_TRY(mh_usages_facts(&r->usages, steady, r->batches.worked_t, &run->facts.usage, err));
         MH_TRY(mh_ranks_facts(&r->ranks, &run->ranks, &run->facts.rank_count, err));
         run->facts.ranks = run->ranks;
+        mh_hots_facts(&r->hots, run->loader, &run->facts);
     }
     if (run->facts.batch_count == 0)
         return mh_fail(err, MH_ERR_CORRUPT,
@@ -258,6 +262,7 @@ mh_status mh_run_read_observed(mh_run **out, const char *path, const mh_run_obse
     mh_batches_deinit(&r.batches);
     mh_earth_deinit(&r.earth);
     mh_usages_deinit(&r.usages);
+    mh_hots_deinit(&r.hots);
     mh_free(r.ranks.items);
     r.run->observer = NULL;
     r.run->events = r.events;

@@ -95,8 +95,9 @@ MH_MUST_CHECK mh_status mh_ranks_facts(const mh_ranks *ranks, mh_rank_cost **out
 typedef struct mh_loader_seen {
     uint32_t loader;
     int workers, prefetch, batch_size, in_order, persistent, pin_memory, cpus;
-    int by_sample;
-    char start[16], kind[16];
+    int by_sample, iterable;
+    char start[16], kind[16], dataset[64], place[64];
+    uint64_t wait_ns; /* all waits */
     uint64_t setup_ns, first_setup_ns, setup_order_ns;
     uint64_t between_ns, ended_t;  /* ended_t: of the epoch before */
     uint64_t setup_t, setup_epoch; /* of the last iterator that was made */
@@ -129,6 +130,25 @@ typedef struct mh_batches {
 void mh_batches_init(mh_batches *batches);
 MH_MUST_CHECK int mh_batches_event(mh_batches *batches, const mh_log_event *event);
 void mh_batches_deinit(mh_batches *batches);
+
+/* --- hot_code.c: where the time of a stage goes --- */
+
+typedef struct mh_hot_seen {
+    mh_hot hot; /* its share is found in the end */
+    uint32_t loader;
+    int io; /* it waited for a network or another program */
+    double ns;
+} mh_hot_seen;
+
+typedef struct mh_hots {
+    mh_hot_seen *items;
+    size_t count, room;
+} mh_hots;
+
+MH_MUST_CHECK int mh_hots_event(mh_hots *hots, const mh_log_event *event);
+/* Those of one loader into the facts. */
+void mh_hots_facts(mh_hots *hots, uint32_t loader, mh_facts *facts);
+void mh_hots_deinit(mh_hots *hots);
 
 /* --- earthmover.c: Earthmover's events --- */
 

@@ -49,6 +49,12 @@ double mh_gain(double now, double then)
     return then < now * most ? now / then : 1 / most;
 }
 
+double mh_inquiry_gain(const mh_inquiry *inquiry, double then)
+{
+    double others = mh_ns(inquiry->facts->other_ns);
+    return mh_gain(inquiry->base_ns + others, then + others);
+}
+
 mh_status mh_inquiry_time(const mh_inquiry *inquiry, const mh_replay_options *options, double *ns,
                           mh_error *err)
 {
@@ -92,7 +98,9 @@ static void share_wait(mh_stage_shares *stages, const mh_costs *costs, double wa
     double blocked = costs->fetch_blocked + costs->read_cpu;
     double making = costs->fetch_cpu + blocked + costs->fetch_delay + collate + costs->passing;
     double rest = wait - taking;
-    stages->wait_transfer += taking;
+    double drawing = costs->drawing < taking ? costs->drawing : taking;
+    stages->wait_order += drawing;
+    stages->wait_transfer += taking - drawing;
     if (making <= 0) {
         stages->wait_other += rest;
         return;
@@ -116,12 +124,15 @@ static void sum_up(mh_inquiry *inquiry)
         sums->all_wait += mh_ns(batch->wait);
         sums->all_step += mh_ns(batch->step);
         sums->startup += costs.startup;
-        if (batch->first)
+        if (batch->first) {
+            sums->first_step += mh_ns(batch->step);
             continue;
+        }
         sums->batches++;
         sums->wait += mh_ns(batch->wait);
         sums->step += mh_ns(batch->step);
         sums->read_bytes += mh_ns(batch->read_bytes);
+        sums->fetch_ns += mh_ns(batch->fetch);
         sums->excess += mh_excess(batch, &costs);
         sums->fetch_known += batch->fetch != MH_NOT_MEASURED || inquiry->costing.inline_fetch;
         int cpu_known = (batch->fetch != MH_NOT_MEASURED ? batch->fetch_cpu : batch->wait_cpu) !=
@@ -162,7 +173,7 @@ static void finish_shares(mh_inquiry *inquiry)
     double whole = inquiry->steady_ns;
     double *parts[] = {&stages->main,         &stages->wait_cpu,     &stages->wait_run,
                        &stages->wait_blocked, &stages->wait_collate, &stages->wait_transfer,
-                       &stages->wait_other};
+                       &stages->wait_order,   &stages->wait_other};
     stages->train = 1;
     for (size_t at = 0; at < sizeof parts / sizeof *parts; at++) {
         *parts[at] = whole > 0 ? *parts[at] / whole : 0;
@@ -279,6 +290,39 @@ int mh_lock_holds_up(const mh_inquiry *inquiry)
     return locked >= MH_LOCK_SHARE * fetching;
 }
 
+/* CPU time of workers beside the threads that fetch, as a multiple of theirs, from which on it is a
+ * pool's; and the share of looks at a loop that found another Python thread at work. */
+#define POOL_TIMES 1.4
+#define RIVAL_SHARE 0.5
+
+int mh_pools_crowd(const mh_inquiry *inquiry)
+{
+    const mh_usage_sum *usage = &inquiry->facts->usage;
+    const mh_costs *costs = &inquiry->sums.costs;
+    int cpus = inquiry->facts->cpus;
+    if (!usage->wall_ns || cpus <= 0 || inquiry->facts->workers < 1 || inquiry->steady_ns <= 0)
+        return 0;
+    double fetching = (costs->fetch_cpu + costs->read_cpu + costs->fetch_delay +
+                       costs->collate_cpu + costs->collate_delay) /
+                      inquiry->steady_ns;
+    double wanted = usage->workers_cpus + usage->workers_delay;
+    return wanted >= MH_CROWDED * cpus && wanted >= POOL_TIMES * fetching &&
+           usage->workers_cpus >= 0.5 * cpus;
+}
+
+int mh_rival_holds_up(const mh_inquiry *inquiry)
+{
+    const mh_facts *facts = inquiry->facts;
+    const mh_costs *costs = &inquiry->sums.costs;
+    if (facts->rival < RIVAL_SHARE || !facts->usage.wall_ns || inquiry->steady_ns <= 0)
+        return 0;
+    double own =
+        (cpu_of(costs) -
+         (facts->workers > 0 ? costs->fetch_cpu + costs->read_cpu + costs->collate_cpu : 0)) /
+        inquiry->steady_ns;
+    return facts->usage.main_cpus - own >= RIVAL_SHARE / 2;
+}
+
 static int few_slow_samples(const mh_inquiry *inquiry)
 {
     const mh_facts *facts = inquiry->facts;
@@ -332,7 +376,8 @@ static double capped(const mh_inquiry *inquiry, mh_loss loss, double gain)
     const mh_sums *sums = &inquiry->sums;
     double took =
         loss == MH_LOSS_MAIN ? sums->costs.main_cpu + sums->costs.main_blocked : sums->wait;
-    double most = mh_gain(inquiry->measured_ns, inquiry->measured_ns - took);
+    double others = mh_ns(inquiry->facts->other_ns), run = inquiry->measured_ns + others;
+    double most = mh_gain(run, run - took);
     return loss != MH_LOSS_STARTUP && gain > most ? most : gain;
 }
 
@@ -344,8 +389,7 @@ static mh_status try_without(mh_inquiry *inquiry, mh_loss loss, double from_ns,
     MH_TRY(mh_inquiry_time(inquiry, &options, &then, err));
     /* in parts of the whole run, so that gains can be compared */
     double saved = from_ns - then;
-    inquiry->gain[loss] =
-        capped(inquiry, loss, mh_gain(inquiry->base_ns, inquiry->base_ns - saved));
+    inquiry->gain[loss] = capped(inquiry, loss, mh_inquiry_gain(inquiry, inquiry->base_ns - saved));
     return MH_OK;
 }
 
@@ -358,7 +402,7 @@ static mh_status try_startup(mh_inquiry *inquiry, mh_error *err)
     MH_TRY(mh_inquiry_time(inquiry, &options, &then, err));
     MH_TRY(mh_replay(&result, &inquiry->window, &options, err));
     inquiry->gap_ns = (double)result.gap_ns * inquiry->scale_epochs;
-    inquiry->gain[MH_LOSS_STARTUP] = mh_gain(inquiry->base_ns, then - inquiry->gap_ns);
+    inquiry->gain[MH_LOSS_STARTUP] = mh_inquiry_gain(inquiry, then - inquiry->gap_ns);
     return MH_OK;
 }
 
@@ -367,7 +411,7 @@ static mh_status try_crowd(mh_inquiry *inquiry, mh_error *err)
 {
     const mh_facts *facts = inquiry->facts;
     inquiry->gain[MH_LOSS_CROWD] = 1;
-    if (!crowded(inquiry))
+    if (!crowded(inquiry)) /* pools alone may crowd: their workers are enough */
         return MH_OK;
     for (int workers = facts->cpus; workers > 0 && workers >= facts->cpus - 1; workers--) {
         mh_replay_options options = inquiry->base;
@@ -376,7 +420,7 @@ static mh_status try_crowd(mh_inquiry *inquiry, mh_error *err)
         options.transfer = facts->cpus / inquiry->runnable;
         double then;
         MH_TRY(mh_inquiry_time(inquiry, &options, &then, err));
-        double gain = mh_gain(inquiry->base_ns, then);
+        double gain = mh_inquiry_gain(inquiry, then);
         if (gain > inquiry->gain[MH_LOSS_CROWD] || !inquiry->crowd_workers) {
             inquiry->gain[MH_LOSS_CROWD] = gain;
             inquiry->crowd_workers = workers;
@@ -512,6 +556,8 @@ static mh_loss largest(const mh_inquiry *inquiry)
             (best == MH_LOSS_COUNT || inquiry->gain[loss] > inquiry->gain[best]))
             best = (mh_loss)loss;
     }
+    if (best != MH_LOSS_COUNT && best != MH_LOSS_MAIN && mh_pools_crowd(inquiry))
+        return MH_LOSS_CROWD;
     int spoilt = best == MH_LOSS_FETCH_CPU || best == MH_LOSS_STARTUP || best == MH_LOSS_COLLATE;
     if (spoilt && inquiry->gain[MH_LOSS_CROWD] >= matters(MH_LOSS_CROWD))
         return MH_LOSS_CROWD;
@@ -547,7 +593,7 @@ static void list_others(mh_inquiry *inquiry, double straggler_gain)
     if (mh_too_short(inquiry))
         return;
     for (int loss = 0; loss < MH_LOSS_COUNT; loss++) {
-        double gain = inquiry->fix_gain[loss];
+        double gain = inquiry->fix_sure[loss];
         if (gain > first && gain < MH_GAIN_MATTERS * first)
             gain = first;
         if (inquiry->gain[loss] >= matters((mh_loss)loss))
@@ -568,7 +614,7 @@ static mh_status judge_rest(mh_inquiry *inquiry, mh_error *err)
     free_loader.collate = 0;
     double then;
     MH_TRY(mh_inquiry_time(inquiry, &free_loader, &then, err));
-    double gain = capped(inquiry, MH_LOSS_FETCH_CPU, mh_gain(inquiry->base_ns, then));
+    double gain = capped(inquiry, MH_LOSS_FETCH_CPU, mh_inquiry_gain(inquiry, then));
     const mh_costs *costs = &inquiry->sums.costs;
     double handover = costs->transfer + costs->transfer_delay;
     double waited = mh_gain(inquiry->steady_ns, inquiry->steady_ns - inquiry->sums.wait + handover);
@@ -609,8 +655,10 @@ static mh_status try_fixes(mh_inquiry *inquiry, mh_error *err)
         other.loss = (mh_loss)loss;
         verdict.cause = cause_of(inquiry, (mh_loss)loss);
         MH_TRY(mh_fix_make(&other, err));
-        double most = (mh_loss)loss == inquiry->loss ? verdict.predicted_gain : inquiry->gain[loss];
-        inquiry->fix_gain[loss] = verdict.predicted_gain < most ? verdict.predicted_gain : most;
+        double best = verdict.possible_gain, sure = verdict.predicted_gain;
+        double most = (mh_loss)loss == inquiry->loss ? best : inquiry->gain[loss];
+        inquiry->fix_gain[loss] = best < most ? best : most;
+        inquiry->fix_sure[loss] = sure < most ? sure : most;
     }
     return MH_OK;
 }
@@ -645,6 +693,9 @@ static mh_status choose(mh_inquiry *inquiry, double straggler_gain, mh_error *er
         out->cause = cause_of(inquiry, loss);
     else
         MH_TRY(judge_rest(inquiry, err));
+    /* a step that waits for the interpreter's lock looks like one that waits for a device */
+    if (out->cause == MH_CAUSE_DEVICE && mh_rival_holds_up(inquiry))
+        out->cause = MH_CAUSE_MAIN;
     /* it costs no time yet: only where nothing else does is it what to look at first */
     if (out->cause == MH_CAUSE_DEVICE && mh_memory_grows(inquiry->facts))
         out->cause = MH_CAUSE_MEMORY;
@@ -727,6 +778,8 @@ static mh_status judge(mh_inquiry *inquiry, mh_error *err)
         MH_TRY(mh_fix_make(inquiry, err));
         mh_say_crowd_first(inquiry);
     }
+    if (inquiry->out->possible_gain < inquiry->out->predicted_gain)
+        inquiry->out->possible_gain = inquiry->out->predicted_gain;
     mh_say_trust(inquiry);
     list_others(inquiry, straggler.gain);
     mh_signs(inquiry);
@@ -750,6 +803,7 @@ void mh_verdict_init_sized(mh_verdict *verdict, size_t struct_size)
     const mh_verdict unclear = {
         .cause = MH_CAUSE_UNCLEAR,
         .predicted_gain = 1,
+        .possible_gain = 1,
         .stages.train = 1,
         .fix_settings = {-1, -1, -1, -1, -1, 1, -1, -1},
         .fix = "measure the run: for batch in millhead.watch(loader), or millhead doctor -- "

@@ -10,6 +10,7 @@
  * The lower one is the cause, and raising it wins at most as much as the other leaves, or as the
  * loop waited. docs/native.md tells users.
  */
+#include "base/units.h"
 #include "diagnose/judging.h"
 
 #include <math.h>
@@ -75,9 +76,10 @@ static void say_reads(mh_inquiry *inquiry, const bounds *found)
     const mh_native_sum *native = &inquiry->facts->native;
     int more = larger(native->in_flight, HEADROOM * found->wanted / found->reads, IN_FLIGHT_MOST);
     out->cause = MH_CAUSE_LATENCY;
-    mh_evidence(out, "a read takes %.3g ms: %d in flight bring at most %.4g samples a second",
-                (double)native->latency_ns / (double)(native->reads ? native->reads : 1) / 1e6,
-                native->in_flight, found->reads);
+    mh_evidence(
+        out, "a read takes %s: %d in flight give at most %.3g samples per second",
+        MH_NS_TEXT((double)native->latency_ns / (double)(native->reads ? native->reads : 1)),
+        native->in_flight, found->reads);
     if (more <= native->in_flight) {
         mh_say_fix(out, "bring the data nearer, or into larger chunks: %d reads are in flight",
                    native->in_flight);
@@ -85,9 +87,8 @@ static void say_reads(mh_inquiry *inquiry, const bounds *found)
     }
     out->fix_settings.in_flight = more;
     out->predicted_gain = bounded(inquiry, found->reads * more / native->in_flight, found->cpu);
-    mh_say_fix(out,
-               "in_flight=%d, so that more reads wait side by side: at most %.2f times as fast",
-               more, out->predicted_gain);
+    mh_say_fix(out, "in_flight=%d (now %d), so that more reads wait side by side", more,
+               native->in_flight);
 }
 
 static void say_cpu(mh_inquiry *inquiry, const bounds *found)
@@ -98,30 +99,26 @@ static void say_cpu(mh_inquiry *inquiry, const bounds *found)
     int more = larger(threads > 0 ? threads : 1, HEADROOM * found->wanted / found->cpu,
                       cpus > 0 ? cpus : threads);
     out->cause = MH_CAUSE_CPU;
-    mh_evidence(out,
-                "a sample takes %.4g us of CPU time: %d thread%s at most %.4g samples a second",
-                (double)native->cpu_ns / (double)native->samples / 1e3, threads,
+    mh_evidence(out, "a sample takes %s of CPU time: %d thread%s at most %.3g samples per second",
+                MH_NS_TEXT((double)native->cpu_ns / (double)native->samples), threads,
                 threads == 1 ? " makes" : "s make", found->cpu);
     if (more <= threads) {
         out->fix_settings.cost = 0.5;
         out->predicted_gain = bounded(inquiry, 2 * found->cpu, found->reads);
-        mh_say_fix(out,
-                   "make samples cheaper (smaller, or stored in a form that decodes faster): at "
-                   "half the cost at most %.2f times as fast",
-                   out->predicted_gain);
+        mh_say_fix(out, "make samples cheaper: smaller, or stored in a form that decodes faster");
         return;
     }
     out->fix_settings.threads = more;
     out->predicted_gain =
         bounded(inquiry, found->cpu * more / (threads > 0 ? threads : 1), found->reads);
-    mh_say_fix(out, "threads=%d: at most %.2f times as fast", more, out->predicted_gain);
+    mh_say_fix(out, "threads=%d (now %d)", more, threads);
 }
 
 void mh_native_judge(mh_inquiry *inquiry)
 {
     const bounds found = bounds_of(inquiry);
     mh_say_waiting(inquiry);
-    mh_evidence(inquiry->out, "a loop that never waits would take %.4g samples a second",
+    mh_evidence(inquiry->out, "a loop that never waits would use %.3g samples per second",
                 found.wanted);
     if (found.reads < found.wanted && found.reads <= found.cpu)
         say_reads(inquiry, &found);

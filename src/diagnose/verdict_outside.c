@@ -59,16 +59,13 @@ static void judge_cpu(const mh_facts *facts, mh_verdict *out, double waited)
     if (all_busy(facts) || facts->cpus <= 0 || facts->workers >= facts->cpus) {
         out->fix_settings.cost = 0.5;
         out->predicted_gain = mh_gain(1, 1 - waited / 2);
-        mh_say_fix(out,
-                   "make a sample cheaper (smaller or pre-decoded files, a faster decoder), "
-                   "or give it more CPUs; at half the cost at most %.2f times as fast",
-                   out->predicted_gain);
+        mh_say_fix(out, "make a sample cheaper (smaller or pre-decoded files, a faster decoder), "
+                        "or give the run more CPUs");
         return;
     }
     out->fix_settings.workers = facts->cpus;
     out->predicted_gain = gain_of_workers(facts, waited, facts->cpus);
-    mh_say_fix(out, "num_workers=%d (now %d): CPUs are idle; at most %.2f times as fast",
-               facts->cpus, facts->workers, out->predicted_gain);
+    mh_say_fix(out, "num_workers=%d (now %d): CPUs are idle", facts->cpus, facts->workers);
 }
 
 /* The one that has the lock may compute or read behind it: what the others do tells. */
@@ -87,13 +84,12 @@ static void judge_lock(const mh_facts *facts, mh_verdict *out, double waited)
     out->fix_settings.cost = 0.5;
     out->predicted_gain = mh_gain(1, 1 - waited / 2);
     mh_evidence(out,
-                "workers wait for each other: %.2g of %d at a time are found waiting for a "
-                "lock that processes share",
+                "workers wait for each other: on average %.2g of %d are waiting for a lock that "
+                "processes share",
                 facts->usage.workers_locked, facts->workers);
-    mh_say_fix(out,
-               "do less behind the lock that workers share, or give each what it needs for "
-               "itself; more workers win nothing; at half the cost at most %.2f times as fast",
-               out->predicted_gain);
+    mh_say_fix(
+        out, "do less while holding the lock that workers share, or give each worker its own file "
+             "or connection; more workers gain nothing");
 }
 
 static void judge_blocked(const mh_facts *facts, mh_verdict *out, double waited)
@@ -108,20 +104,17 @@ static void judge_blocked(const mh_facts *facts, mh_verdict *out, double waited)
         out->cause = MH_CAUSE_DISK;
         out->fix_settings.cost = 0.5;
         out->predicted_gain = mh_gain(1, 1 - waited / 2);
-        mh_say_fix(out,
-                   "read less from this disk, in larger pieces, or from a faster one; at half "
-                   "the cost at most %.2f times as fast",
-                   out->predicted_gain);
+        mh_say_fix(out, "read less from this disk, in larger pieces, or use a faster one");
         return;
     }
     out->cause = MH_CAUSE_LATENCY;
     int workers = facts->workers < 1000 ? 2 * facts->workers : facts->workers;
     out->fix_settings.workers = workers;
-    out->predicted_gain = gain_of_workers(facts, waited, workers);
+    out->possible_gain = gain_of_workers(facts, waited, workers);
     mh_say_fix(out,
-               "num_workers=%d (now %d): more requests are then under way; at most %.2f times "
-               "as fast",
-               workers, facts->workers, out->predicted_gain);
+               "try num_workers=%d (now %d) and measure: up to %.1f times as fast if the source "
+               "answers as many requests at once, no gain if it does not",
+               workers, facts->workers, out->possible_gain);
 }
 
 static void judge_waiting(const mh_facts *facts, mh_verdict *out, double waited)
@@ -134,8 +127,7 @@ static void judge_waiting(const mh_facts *facts, mh_verdict *out, double waited)
                     "the loop waits although workers are idle in %.0f %% of the looks: batches "
                     "are held up on their way",
                     100 * usage->workers_idle);
-        mh_say_fix(out, "hand batches over more cheaply: millhead.torch.DataLoader passes them in "
-                        "slots of shared memory");
+        mh_say_fix(out, "use millhead.torch.DataLoader, which passes batches in shared memory");
     } else if (facts->cpus > 0 && facts->workers > facts->cpus &&
                usage->loader_cpus + usage->loader_delay >= MH_CROWDED * facts->cpus &&
                all_busy(facts)) {
@@ -157,7 +149,7 @@ static void judge_waiting(const mh_facts *facts, mh_verdict *out, double waited)
 static void say_healthy(mh_verdict *out)
 {
     out->cause = MH_CAUSE_DEVICE;
-    mh_say_fix(out, "nothing in the loader: it keeps up; a faster step is what would help");
+    mh_say_fix(out, "nothing in the loader: it keeps up; only a faster step would help");
 }
 
 /* The consumer's waits could not be seen: whether workers have nothing to do tells as much. */
@@ -183,7 +175,7 @@ void mh_outside_judge(const mh_facts *facts, mh_verdict *out)
     out->idle_device_s = waited * seconds;
     out->stages.wait_other = waited;
     out->stages.train = 1 - waited;
-    mh_evidence(out, "seen from outside for %.3g s: batches and samples were not measured",
+    mh_evidence(out, "seen from outside for %.3g s; batches and samples were not measured",
                 seconds);
     if (mh_memory_grows(facts) && waited < SEEN_WAITING) {
         out->cause = MH_CAUSE_MEMORY;

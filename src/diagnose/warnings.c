@@ -1,6 +1,7 @@
 /* warnings.c - warning signs that are no cause by themselves, and memory that grows
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "base/units.h"
 #include "diagnose/judging.h"
 
 #include <string.h>
@@ -63,18 +64,17 @@ void mh_memory_say(mh_verdict *out, const mh_facts *facts, int is_cause)
     double per_s = usage->memory_per_s;
     double left_s = per_s > 0 ? usage->memory_available_bytes / per_s : 0;
     if (is_cause) {
-        mh_evidence(out,
-                    "memory grew by %.3g MB a second, from %.4g MB by %.3g MB in %.3g s, in %.0f "
-                    "%% of the looks",
-                    per_s / 1e6, usage->memory_first_bytes / 1e6, grown_bytes(usage) / 1e6,
-                    mh_ns(usage->memory_ns) / 1e9, 100 * usage->memory_share_up);
+        mh_evidence(
+            out, "memory grew by %s per second: %s on top of %s in %s, in %.0f %% of the looks",
+            MH_BYTES(per_s), MH_BYTES(grown_bytes(usage)), MH_BYTES(usage->memory_first_bytes),
+            MH_NS_TEXT(mh_ns(usage->memory_ns)), 100 * usage->memory_share_up);
         mh_say_fix(out, "find what grows: %s", memory_hint(facts));
     } else {
-        mh_warning(out, "memory grows by %.3g MB a second: %s", per_s / 1e6, memory_hint(facts));
+        mh_warning(out, "memory grows by %s per second: %s", MH_BYTES(per_s), memory_hint(facts));
     }
     if (usage->memory_available_bytes > 0 && left_s > 0)
-        mh_warning(out, "at this pace memory is used up in %.3g minutes (%.4g MB are available)",
-                   left_s / 60, usage->memory_available_bytes / 1e6);
+        mh_warning(out, "at this pace memory is used up in %s (%s are available)",
+                   MH_SECONDS(left_s), MH_BYTES(usage->memory_available_bytes));
 }
 
 /* --- waits that come in bursts --------------------------------------------------------------- */
@@ -100,11 +100,12 @@ static void warn_saw_tooth(const mh_inquiry *inquiry)
     }
     if (bursts < 3 || count > sums->batches / 2 || held < 0.8 * sums->wait)
         return;
-    mh_warning(inquiry->out,
-               "saw-tooth: the device works, then stands still, in turn: %.0f of %.0f waits hold "
-               "%.0f %% of the waiting, one stop in every %.0f batches (%d workers, prefetch %d)",
-               count, sums->batches, 100 * held / sums->wait, sums->batches / bursts,
-               inquiry->base.workers, inquiry->base.workers ? inquiry->base.prefetch : 0);
+    mh_warning(
+        inquiry->out,
+        "the device works and idles in turn: %.0f of %.0f waits make up %.0f %% of the waiting, "
+        "one stop every %.0f batches (%d workers, prefetch_factor %d)",
+        count, sums->batches, 100 * held / sums->wait, sums->batches / bursts,
+        inquiry->base.workers, inquiry->base.workers ? inquiry->base.prefetch : 0);
 }
 
 /* --- one worker unlike the others, epochs unlike each other ---------------------------------- */
@@ -115,9 +116,9 @@ static void warn_slow_worker(const mh_inquiry *inquiry)
     if (slow->worker < 0 || inquiry->out->device_wait_share < 0.05)
         return;
     mh_warning(inquiry->out,
-               "worker %d takes %.3g ms to fetch a batch, the others %.3g ms: look at its part "
-               "of the data (its shards)",
-               slow->worker, slow->fetch_ns / 1e6, slow->others_ns / 1e6);
+               "worker %d takes %s to fetch a batch, the others %s: look at its part of the data "
+               "(its shards)",
+               slow->worker, MH_NS_TEXT(slow->fetch_ns), MH_NS_TEXT(slow->others_ns));
 }
 
 /* A first epoch that takes so many times as long to fetch a batch: something is kept then. */
@@ -141,9 +142,9 @@ static void warn_first_epoch(const mh_inquiry *inquiry)
         return;
     mh_warning(
         inquiry->out,
-        "the first epoch takes %.3g ms to fetch a batch, later ones %.3g ms: they find it "
-        "kept (a cache of the dataset or of the system), and of a longer run a fix wins less",
-        sums[0] / counts[0] / 1e6, sums[1] / counts[1] / 1e6);
+        "fetching a batch takes %s in the first epoch and %s later: later epochs hit a warm cache, "
+        "so expect less gain on a longer run",
+        MH_NS_TEXT(sums[0] / counts[0]), MH_NS_TEXT(sums[1] / counts[1]));
 }
 
 /* Validation, checkpoints: no loader makes them shorter, and they are in no gain. */
@@ -152,10 +153,11 @@ static void warn_between_epochs(const mh_inquiry *inquiry)
     double between = mh_ns(inquiry->facts->between_ns), loop = inquiry->measured_ns;
     if (between < 0.1 * (between + loop))
         return;
-    mh_warning(inquiry->out,
-               "%.4g s pass between epochs, outside the loop (validation, checkpoints), beside the "
-               "%.4g s in it: gains are of these",
-               between / 1e9, loop / 1e9);
+    mh_warning(
+        inquiry->out,
+        "%s pass between epochs, outside the loop (validation, checkpoints), beside %s in it; "
+        "gains count only the loop",
+        MH_NS_TEXT(between), MH_NS_TEXT(loop));
 }
 
 /* --- the machine ----------------------------------------------------------------------------- */
@@ -167,22 +169,23 @@ static void warn_cpus(const mh_inquiry *inquiry)
     if (facts->cpus <= 0)
         return;
     if (inquiry->other_cpus >= 0.25 * cpus)
-        mh_warning(inquiry->out,
-                   "other processes use %.2g CPUs: times are longer than the run's "
-                   "own, and gains smaller than they could be",
-                   inquiry->other_cpus);
+        mh_warning(
+            inquiry->out,
+            "other processes use %.2g CPUs: the run is slower than it could be, and gains may be "
+            "off",
+            inquiry->other_cpus);
     int more_workers = inquiry->out->fix_settings.workers > facts->workers; /* they only wait */
     if (inquiry->own_cpus + inquiry->other_cpus >= MH_SATURATED * cpus)
-        mh_warning(inquiry->out, "all %d CPUs are busy: more workers win %s", facts->cpus,
-                   more_workers ? "where they wait, not where they compute" : "nothing here");
+        mh_warning(inquiry->out, "all %d CPUs are busy: more workers gain %s", facts->cpus,
+                   more_workers ? "only where they wait" : "nothing");
     if (facts->workers > 0 && facts->workers <= facts->cpus &&
         inquiry->own_cpus + inquiry->other_cpus >= MH_SATURATED * cpus &&
         facts->usage.loader_cpus + facts->usage.loader_delay >= 2 * MH_CROWDED * cpus)
-        mh_warning(inquiry->out,
-                   "%.2g threads of the run want one of %d CPUs at a time: thread "
-                   "pools in workers crowd them (OMP_NUM_THREADS=1, or "
-                   "worker_threads= of millhead's DataLoader)",
-                   facts->usage.loader_cpus + facts->usage.loader_delay, facts->cpus);
+        mh_warning(
+            inquiry->out,
+            "%.2g threads of the run compete for %d CPUs: thread pools in workers crowd them "
+            "(OMP_NUM_THREADS=1, or worker_threads=1 of millhead.torch.DataLoader)",
+            facts->usage.loader_cpus + facts->usage.loader_delay, facts->cpus);
     if (facts->workers > 2 * facts->cpus && inquiry->out->cause != MH_CAUSE_OVERSUBSCRIBED &&
         inquiry->runnable >= MH_CROWDED * cpus)
         mh_warning(inquiry->out, "%d workers on %d CPUs: %d would do the same with less memory",
@@ -197,9 +200,9 @@ static void warn_memory(const mh_inquiry *inquiry)
     if (usage->memory_available_bytes > 0 &&
         usage->memory_last_bytes > 4 * usage->memory_available_bytes)
         mh_warning(inquiry->out,
-                   "only %.4g MB of memory are left beside the run's %.4g MB: fewer "
-                   "workers, a smaller prefetch_factor or a smaller cache",
-                   usage->memory_available_bytes / 1e6, usage->memory_last_bytes / 1e6);
+                   "only %s of memory are left beside the run's %s: use fewer workers, a smaller "
+                   "prefetch_factor or a smaller cache",
+                   MH_BYTES(usage->memory_available_bytes), MH_BYTES(usage->memory_last_bytes));
 }
 
 static void warn_short(const mh_inquiry *inquiry)
@@ -209,7 +212,7 @@ static void warn_short(const mh_inquiry *inquiry)
     double needed = 3 * under_way > MH_BATCHES_ENOUGH ? 3 * under_way : MH_BATCHES_ENOUGH;
     if (inquiry->sums.batches < needed)
         mh_warning(inquiry->out,
-                   "the run is short: %.0f batches after the first ones, %.0f %s a steady pace",
+                   "the run is short: %.0f batches after the first ones; %.0f %s a steady pace",
                    inquiry->sums.batches, needed,
                    mh_too_short(inquiry) ? "are needed to see" : "would show");
 }
@@ -223,12 +226,11 @@ static void warn_handover(const mh_inquiry *inquiry)
     const mh_costs *costs = &inquiry->sums.costs;
     if (mh_drawing_is_most(costs))
         mh_warning(inquiry->out,
-                   "drawing the order of a batch takes the training process %.3g ms, %.0f %% of "
-                   "the run: make the sampler cheaper",
-                   costs->drawing / batches / 1e6, 100 * (1 - 1 / gain));
+                   "the sampler takes %s per batch, %.0f %% of the run: make it cheaper",
+                   MH_NS_TEXT(costs->drawing / batches), 100 * (1 - 1 / gain));
     else
-        mh_warning(inquiry->out, "handing a batch over takes %.3g ms, %.0f %% of the run: %s",
-                   (costs->transfer + costs->passing) / batches / 1e6, 100 * (1 - 1 / gain),
+        mh_warning(inquiry->out, "passing a batch to the loop takes %s, %.0f %% of the run: %s",
+                   MH_NS_TEXT((costs->transfer + costs->passing) / batches), 100 * (1 - 1 / gain),
                    strcmp(inquiry->facts->kind, "torch") == 0
                        ? "millhead.torch.DataLoader does it in shared memory"
                        : "smaller dtypes, no long strings or nested objects in a batch");
@@ -246,8 +248,8 @@ void mh_signs(const mh_inquiry *inquiry)
     warn_memory(inquiry);
     const mh_usage_sum *usage = &inquiry->facts->usage;
     if (usage->wall_ns && usage->iowait_cpus >= 0.5)
-        mh_warning(inquiry->out, "%.2g CPUs stood idle waiting for disks", usage->iowait_cpus);
+        mh_warning(inquiry->out, "%.2g CPUs were idle, waiting for disks", usage->iowait_cpus);
     if (inquiry->out->replay_off > 0.25)
-        mh_warning(inquiry->out, "the replay is off by %.0f %%: take the predicted gain as a hint",
+        mh_warning(inquiry->out, "the simulated run is off by %.0f %%: take the gain as a hint",
                    100 * inquiry->out->replay_off);
 }

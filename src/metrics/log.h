@@ -28,6 +28,7 @@
     X(MH_LOG_COLLATE, "collate")                                                                   \
     X(MH_LOG_ORDER, "order")                                                                       \
     X(MH_LOG_STAGES, "stages")                                                                     \
+    X(MH_LOG_HOT, "hot")                                                                           \
     X(MH_LOG_PHASE, "phase")                                                                       \
     X(MH_LOG_USAGE, "usage")                                                                       \
     X(MH_LOG_SYSTEM, "system")                                                                     \
@@ -106,7 +107,9 @@ typedef enum mh_log_kind {
     X(batch_size)                                                                                  \
     X(in_order)                                                                                    \
     X(persistent)                                                                                  \
-    X(pin_memory)
+    X(pin_memory)                                                                                  \
+    X(iterable)                                                                                    \
+    X(io)
 #define MH_LOG_REAL_LIST(X)                                                                        \
     X(lock)                                                                                        \
     X(util)                                                                                        \
@@ -125,6 +128,10 @@ typedef enum mh_log_kind {
     X(name)                                                                                        \
     X(role)                                                                                        \
     X(state)                                                                                       \
+    X(stage)                                                                                       \
+    X(place)                                                                                       \
+    X(code)                                                                                        \
+    X(dataset)                                                                                     \
     X(what)
 
 #define MH_LOG_NONE INT64_MIN /* a whole number that is not there */

@@ -139,6 +139,7 @@ void mh_costing_init(mh_costing *costing, const mh_facts *facts)
         .main_known = main_is_known(facts),
         .device_busy = device_is_busy(&facts->usage),
         .mean_wait = count > 0 ? sum / count : 0,
+        .loop_io = facts->loop_io > 0 && facts->loop_io <= 1 ? facts->loop_io : 0,
     };
     if (costing->inline_fetch) {
         costing->pickling = mh_ns(facts->batch_texts) * PICKLE_NS_PER_BYTE;
@@ -218,6 +219,9 @@ static void cost_step(mh_costs *out, const mh_costing *costing, const mh_batch_c
         main_work = cpu;
     out->main_cpu = smaller(main_work, cpu);
     out->main_blocked = costing->device_busy ? 0 : main_work - out->main_cpu;
+    /* seen on the stack: a request to a server is no device */
+    double io = smaller(costing->loop_io * mh_ns(batch->step), blocked);
+    out->main_blocked = out->main_blocked > io ? out->main_blocked : io;
     out->train_cpu = cpu - out->main_cpu;
     out->train_blocked = blocked - out->main_blocked;
 }

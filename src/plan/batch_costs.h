@@ -32,6 +32,7 @@ typedef struct mh_costing {
     int device_busy;          /* a device was sampled, and it works nearly all the time */
     double mean_wait;         /* of all but first batches */
     double waking[MH_PHASES]; /* share of a phase's delay that comes from waking up, 0..1 */
+    double loop_io;           /* share of a step that the consumer waits for a network or program */
     double pickling;          /* of a batch, on each side, were it to come from a worker */
 } mh_costing;
 

@@ -265,7 +265,7 @@ static void box_fill(parameter_box *box, const mh_chapter *chapter)
     if (chapter->waits.count)
         box_put(box, "average wait", text);
     (void)snprintf(text, sizeof text, "%.1f %%", 100 * chapter->verdict.device_wait_share);
-    box_put(box, "white space in train", text);
+    box_put(box, "idle", text);
     for (size_t at = 0; at < sizeof settings / sizeof *settings; at++) {
         (void)snprintf(text, sizeof text, "%d", settings[at].value);
         if (settings[at].value >= 0)
@@ -388,7 +388,7 @@ static bool has_work(const mh_chapter *chapter)
 static void timeline_title(mh_svg *svg, const mh_chapter *chapter)
 {
     char text[NAME_ROOM + 64], name[NAME_ROOM];
-    (void)snprintf(text, sizeof text, "%s: white space in train %.1f %%",
+    (void)snprintf(text, sizeof text, "%s: device idle %.1f %%",
                    name_cut(name, chapter->name, 80), 100 * chapter->verdict.device_wait_share);
     mh_svg_text(svg, 20, 28, 17, MH_ANCHOR_START, true, INK, text);
 }

@@ -96,7 +96,7 @@ odd=$scratch/$(printf 'n\377m\303\251 & <x>')
 mkdir "$odd"
 cp "$run/events.jsonl" "$odd"
 good report "$odd" --svg "$scratch/odd"
-contains "$(cat "$scratch/odd/timeline.svg")" ">n?mé &amp; &lt;x&gt;: white space"
+contains "$(cat "$scratch/odd/timeline.svg")" ">n?mé &amp; &lt;x&gt;: device idle"
 
 # --- what bench writes ---
 
@@ -179,7 +179,7 @@ bad 1 report "$run" "$scratch/hollow" -o "$out_file"
 [ ! -e "$out_file" ] || fail "a page was written of nothing"
 head -c 9000 "$run/events.jsonl" >"$scratch/hollow/events.jsonl"
 good report "$scratch/hollow" -o "$out_file" # cut: read as far as it goes, and said so
-contains "$(cat "$out_file")" "the end of the run is not in the log"
+contains "$(cat "$out_file")" "the log has no end"
 bad 1 report "$run" -o "$scratch/gone/report.html"
 contains "$err" "$scratch/gone/report.html"
 bad 1 report "$run" --svg "$scratch/gone/svg"

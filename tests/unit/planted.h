@@ -98,7 +98,7 @@ static inline const char *planted_wrong_with(const mh_verdict *verdict)
     const mh_stage_shares *stages = &verdict->stages;
     const double parts[] = {stages->train,         stages->main,         stages->wait_cpu,
                             stages->wait_run,      stages->wait_blocked, stages->wait_collate,
-                            stages->wait_transfer, stages->wait_other};
+                            stages->wait_transfer, stages->wait_order,   stages->wait_other};
     double sum = 0;
     for (size_t at = 0; at < sizeof parts / sizeof *parts; at++) {
         if (!(parts[at] >= 0 && parts[at] <= 1.000001))
@@ -121,7 +121,7 @@ static inline const char *planted_wrong_with(const mh_verdict *verdict)
             return "the cause is listed among the others";
         if (at && verdict->others[at].gain > verdict->others[at - 1].gain)
             return "others are not in order";
-        if (verdict->others[at].gain > verdict->predicted_gain &&
+        if (verdict->others[at].gain > verdict->possible_gain &&
             verdict->cause != MH_CAUSE_OVERSUBSCRIBED)
             return "another promises more";
     }

@@ -95,7 +95,7 @@ static void a_log_without_cpu_times(void **state)
     mh_verdict verdict = judged(&facts);
     assert_int_equal(verdict.cause, MH_CAUSE_LATENCY);
     assert_true(verdict.fix_settings.workers >= 8);
-    assert_true(verdict.predicted_gain > 8 && verdict.predicted_gain < 15);
+    assert_true(verdict.possible_gain > 8 && verdict.possible_gain < 15);
     /* the same with workers that keep up, and a long set-up */
     facts.workers = 32;
     facts.prefetch = 3;
@@ -262,7 +262,7 @@ static void seen_from_outside_a_lock_promises_no_workers(void **state)
     facts.usage.workers_locked = 0.9;
     verdict = judged(&facts);
     assert_int_equal(verdict.cause, MH_CAUSE_LATENCY);
-    assert_non_null(strstr(verdict.fix, "more workers win nothing"));
+    assert_non_null(strstr(verdict.fix, "more workers gain nothing"));
     assert_true(verdict.fix_settings.cost == 0.5);
 }
 
@@ -358,7 +358,7 @@ static void bursts_are_a_saw_tooth(void **state)
     mh_verdict verdict = judged(&facts);
     int warned = 0;
     for (size_t at = 0; at < verdict.warning_count; at++)
-        warned |= strstr(verdict.warnings[at], "saw-tooth") &&
+        warned |= strstr(verdict.warnings[at], "works and idles in turn") &&
                   strstr(verdict.warnings[at], "every 4 batches");
     assert_true(warned);
     free(planted_batches(&facts));

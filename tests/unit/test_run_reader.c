@@ -312,7 +312,7 @@ static int warns_of_loaders_alike(const mh_run *run)
     mh_error err = {0};
     assert_int_equal(mh_run_judge(&verdict, run, &err), MH_OK);
     for (size_t at = 0; at < verdict.warning_count; at++)
-        if (strstr(verdict.warnings[at], "2 loaders are set up alike and iterated once each"))
+        if (strstr(verdict.warnings[at], "2 loaders look alike and were iterated once each"))
             return 1;
     return 0;
 }

@@ -61,7 +61,7 @@ static void cpu_time_asks_for_threads(void **state)
     assert_int_equal(verdict.cause, MH_CAUSE_CPU);
     assert_int_equal(verdict.fix_settings.threads, 5);
     assert_true(verdict.predicted_gain > 1.9 && verdict.predicted_gain <= 2);
-    assert_non_null(strstr(verdict.fix, "threads=5: at most 2.00 times as fast"));
+    assert_non_null(strstr(verdict.fix, "threads=5"));
 }
 
 /* 16 in flight / 32 ms: 500 samples a second. */

@@ -34,7 +34,7 @@ static void more_workers_do_not_help_with_a_lock(void **state)
     mh_verdict verdict = judged(&facts);
     assert_int_equal(verdict.cause, MH_CAUSE_LATENCY);
     assert_true(verdict.fix_settings.workers > 4);
-    assert_non_null(strstr(verdict.fix, "where the source takes as many at once"));
+    assert_non_null(strstr(verdict.fix, "if the source answers as many requests at once"));
     facts.usage.workers_locked = 3; /* of four: one holds it */
     verdict = judged(&facts);
     assert_int_equal(verdict.cause, MH_CAUSE_LATENCY);
@@ -42,7 +42,7 @@ static void more_workers_do_not_help_with_a_lock(void **state)
     assert_true(verdict.fix_settings.cost == 0.5);
     assert_true(verdict.predicted_gain > 1.7 && verdict.predicted_gain < 2.05);
     assert_non_null(strstr(verdict.fix, "lock"));
-    assert_true(says(&verdict, "3 of 4 at a time"));
+    assert_true(says(&verdict, "3 of 4 are waiting for a lock"));
     free(planted_batches(&facts));
 }
 
@@ -137,7 +137,7 @@ static void a_first_epoch_that_fills_a_cache_is_no_tail(void **state)
     facts.sample_max_ns = 7 * MS;
     mh_verdict verdict = judged(&facts);
     assert_int_equal(verdict.cause, MH_CAUSE_LATENCY);
-    assert_true(says(&verdict, "the first epoch takes"));
+    assert_true(says(&verdict, "later epochs hit a warm cache"));
     for (size_t at = 0; at < facts.batch_count; at++) { /* the same in every fifth batch */
         batches[at].fetch_excess = at % 5 == 1 ? 48 * MS : 0;
         batches[at].fetch = 10000 + batches[at].fetch_excess;
@@ -145,7 +145,7 @@ static void a_first_epoch_that_fills_a_cache_is_no_tail(void **state)
     (void)planted_waits(&facts);
     verdict = judged(&facts);
     assert_int_equal(verdict.cause, MH_CAUSE_TAIL);
-    assert_false(says(&verdict, "the first epoch takes"));
+    assert_false(says(&verdict, "later epochs hit a warm cache"));
     free(batches);
 }
 
@@ -174,7 +174,7 @@ static void a_slow_order_is_not_saved_by_workers_that_stay(void **state)
     assert_int_equal(verdict.fix_settings.persistent, -1);
     assert_non_null(strstr(verdict.fix, "sampler"));
     assert_true(verdict.predicted_gain > 1.2 && verdict.predicted_gain < 1.35);
-    assert_true(says(&verdict, "1.9 s of making iterators go to the sampler"));
+    assert_true(says(&verdict, "the sampler takes 1.9 s of that"));
     free(batches);
 }
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millhead import _core
+from millhead.watching import hot_code
 from millhead.watching.event_files import EventLog
 
 #: What a watched worker has counted: epochs, batches of this one, items of its stream.
@@ -46,6 +47,8 @@ class Fetches:
         self._log = log
         self.times = _core.Fetches(loader, epoch, worker, _core.probe_start())
         self.fetched, self.next_epoch = self.times.fetched, self.times.next_epoch
+        self._hot = hot_code.start()
+        self._place = (loader, worker)
 
     def timed(self, source: Any) -> Any:
         """What stands for a dataset, or for its iterator, where samples are asked for."""
@@ -63,12 +66,16 @@ class Fetches:
             raise
         if lines := self.times.done():
             self._log.write(lines)
+            if self._hot is not None and (hot := self._hot.lines(*self._place)):
+                self._log.write(hot)
         return made
 
     def flush(self) -> None:
         """Write what was held back."""
         if lines := self.times.rest():
             self._log.write(lines)
+        if self._hot is not None and (hot := self._hot.lines(*self._place, at_once=True)):
+            self._log.write(hot)
 
     def counts(self) -> Counts:
         """Where its events are."""

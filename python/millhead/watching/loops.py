@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from millhead import _core
+from millhead.watching import hot_code
 from millhead.watching.fetch_times import Fetches
 from millhead.watching.recording import Recording, recording_of, summary_row, wait_share
 
@@ -95,6 +96,7 @@ class Epoch:
         if watch.hooks is not None:
             self.ask, self.got = _with_hooks(self._steps, watch.hooks)
         self._ended = False
+        self._hot = hot_code.start()
         #: What the sampler took for the first orders, while the iterator was made.
         self.drawn_ns = 0
         #: Of a loop that makes its batches itself.
@@ -115,6 +117,8 @@ class Epoch:
         watch.log.write(lines)
         if usage := watch.recording.usage.lines():
             watch.log.write(usage)
+        if self._hot is not None and (hot := self._hot.lines(watch.number, -1)):
+            watch.log.write(hot)
         if watch.first_ns is None:
             watch.first_ns = self._steps.totals()["first_ns"]
 
@@ -134,6 +138,8 @@ class Epoch:
             )
         if lines := self._steps.rest():
             self.watch.log.write(lines)
+        if self._hot is not None and (hot := self._hot.lines(self.watch.number, -1, at_once=True)):
+            self.watch.log.write(hot)
 
     def failed(self, error: BaseException, worker: int) -> None:
         """An exception came instead of a batch."""

@@ -24,6 +24,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from millhead import _import_hook
 from millhead.torch import core_available
 from millhead.torch.ranks.batch_size import effective_batch_size
+from millhead.watching import hot_code
 from millhead.watching.fetch_times import Fetches, FetchPlan, WorkerInit, time_fetcher
 from millhead.watching.loops import (
     Epoch,
@@ -298,6 +299,9 @@ def _settings(loader: AnyLoader, iterator: Any) -> dict[str, Any]:
         "pin_memory": loader.pin_memory,
         "start": _start_method(loader, keeper),
         "dispatch": "batch" if keeper is None else keeper.dispatch,
+        "iterable": isinstance(loader.dataset, torch.utils.data.IterableDataset) or None,
+        "dataset": type(loader.dataset).__name__,
+        "place": hot_code.users_line(),
     }
 
 

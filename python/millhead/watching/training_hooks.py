@@ -15,6 +15,9 @@ from typing import Any
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from millhead import _core
+from millhead.watching import hot_code
+
 
 class Hooks:
     """Two hooks for all modules and optimizers of the process.
@@ -46,6 +49,7 @@ class Hooks:
 
     def _goes_forward(self, module: Any, inputs: Any) -> None:
         self._began = time.monotonic_ns()
+        _core.ticks_stage(hot_code.TRAIN)
         self._own = time.thread_time_ns() - self._cpu
         if self._forward is not None:
             self._forward.remove()
@@ -54,6 +58,7 @@ class Hooks:
     def _has_updated(self, *_: Any) -> None:
         if self._began:
             self._ended, self._cpu = time.monotonic_ns(), time.thread_time_ns()
+            _core.ticks_stage(hot_code.LOOP)
 
 
 @functools.cache

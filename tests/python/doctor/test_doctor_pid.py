@@ -127,7 +127,7 @@ def test_workers_that_wait_for_each_other_are_seen(kind: str) -> None:
     with _loop(kind, "lock", "4") as loop:
         found = _diagnosis(loop.pid)
     assert found["cause"] == "latency-bound", found
-    assert "lock" in found["fix"] and "more workers win nothing" in found["fix"]
+    assert "lock" in found["fix"] and "more workers gain nothing" in found["fix"]
     assert "num_workers" not in found["fix_settings"]
 
 

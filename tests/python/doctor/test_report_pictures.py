@@ -128,7 +128,7 @@ def test_a_long_name_leaves_room_for_what_is_said_of_it(tmp_path: Path) -> None:
     name = 40 * "name"
     _report(_run(tmp_path / name), "--svg", tmp_path / "pictures")
     title = _texts(tmp_path / "pictures" / "timeline.svg")[0][0]
-    assert len(title) < 120 and "…" in title and "white space in train" in title
+    assert len(title) < 120 and "…" in title and "device idle" in title
 
 
 def test_runs_whose_names_are_alike_as_files_keep_their_pictures(tmp_path: Path) -> None:

@@ -1,0 +1,196 @@
+"""Which functions a worker, or the loop, spends its time in: looks at the stack every few milliseconds.
+
+The clock is C's (``src/observe/ticks.h``): it has :meth:`HotCode.look` called in the main thread, between
+two instructions of the program, with the time that the look stands for. So waiting counts as computing
+does, and nothing is interrupted.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import linecache
+import os
+import sys
+import sysconfig
+import threading
+import time
+from types import FrameType
+
+from millhead import _core
+from millhead.watching import event_files
+
+#: As `src/observe/ticks.h` numbers them.
+STAGES = {1: "fetch", 2: "collate", 3: "loop", 4: "train", 5: "thread"}
+LOOP, TRAIN = 3, 4
+#: Not a stage of the main thread: what another thread of Python's does while the loop works.
+_THREAD = 5
+#: Modules that only wait or pass calls on: who called them is what to name.
+PLUMBING = frozenset(
+    [
+        "threading",
+        "asyncio",
+        "concurrent",
+        "selectors",
+        "socket",
+        "ssl",
+        "http",
+        "urllib3",
+        "urllib",
+        "queue",
+        "multiprocessing",
+        "contextlib",
+        "functools",
+        "importlib",
+        "_weakrefset",
+        "abc",
+        "typing",
+        "codecs",
+        "encodings",
+    ]
+)
+#: Of them, those that wait for a network or for another program: no device does.
+IO = frozenset(["socket", "ssl", "http", "urllib3", "subprocess", "sqlite3", "smtplib", "ftplib"])
+#: Functions that threads sleep in.
+_WAITS = frozenset(
+    ("wait", "select", "poll", "sleep", "accept", "get", "recv", "join", "_worker", "run")
+)
+#: Frames looked at, from the innermost out.
+DEEPEST = 40
+#: Between two writes: soon at first, for workers that live a second.
+FIRST_WRITE_S, LATER_WRITE_S = 0.2, 2.0
+#: Functions told of in one write.
+MOST_TOLD = 24
+
+#: Stage, function, file and line of the user's code, whether it waits for a network or a program.
+_Key = tuple[int, str, str, int, bool]
+
+
+class HotCode:
+    """What was seen on the stack since it was last written."""
+
+    def __init__(self) -> None:
+        self._seen: dict[_Key, int] = {}
+        self._pause = FIRST_WRITE_S
+        self._due = time.monotonic() + FIRST_WRITE_S
+
+    def look(self, stage: int, ns: int) -> None:
+        """Note where the caller is; it stands for so much time."""
+        frame: FrameType | None = sys._getframe(1)
+        named = own = None
+        io = False
+        for _ in range(DEEPEST):
+            if frame is None or (named is not None and own is not None):
+                break
+            if named is None:
+                io = io or _top_module(frame) in IO
+                named = None if _is_plumbing(frame) else frame
+            if own is None and _is_own(frame.f_code.co_filename):
+                own = frame
+            frame = frame.f_back
+        if named is None:
+            return
+        file, line = (own.f_code.co_filename, own.f_lineno) if own is not None else ("", 0)
+        self._add((stage, _name(named), file, line, io), ns)
+        if stage in (LOOP, TRAIN) and threading.active_count() > 1:
+            self._look_at_threads(ns)
+
+    def _look_at_threads(self, ns: int) -> None:
+        """Whether another thread computes in Python, for which it needs the interpreter's lock."""
+        mine = threading.get_ident()
+        for thread, frame in sys._current_frames().items():
+            if thread == mine or _is_plumbing(frame) or frame.f_code.co_name in _WAITS:
+                continue
+            code = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+            if any(f"{wait}(" in code for wait in _WAITS):  # a wait of C's, called from there
+                continue
+            self._add((_THREAD, _name(frame), "", 0, False), ns)
+            return
+
+    def _add(self, key: _Key, ns: int) -> None:
+        self._seen[key] = self._seen.get(key, 0) + ns
+
+    def lines(self, loader: int, worker: int, at_once: bool = False) -> str:
+        """Events, where they are due; mostly none."""
+        now = time.monotonic()
+        if not self._seen or (now < self._due and not at_once):
+            return ""
+        self._pause = min(2 * self._pause, LATER_WRITE_S)
+        self._due = now + self._pause
+        seen, self._seen = self._seen, {}
+        most = sorted(seen.items(), key=lambda item: -item[1])[:MOST_TOLD]
+        return "".join(
+            event_files.line(
+                "hot",
+                loader=loader,
+                worker=worker,
+                stage=STAGES[stage],
+                name=name[-120:],
+                place=f"{os.path.basename(file)}:{line}" if file else None,
+                code=linecache.getline(file, line).strip()[:100] if file else None,
+                io=io or None,
+                ns=ns,
+            )
+            for (stage, name, file, line, io), ns in most
+        )
+
+
+_process: tuple[int, HotCode] | None = None
+
+
+def start() -> HotCode | None:
+    """Have this process's main thread looked at; None where that is not the caller's."""
+    global _process
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    if _process is None or _process[0] != os.getpid():
+        hot = HotCode()
+        if not _core.ticks_start(hot.look):
+            return None
+        atexit.register(_core.ticks_stop)
+        _process = (os.getpid(), hot)
+    return _process[1]
+
+
+def _is_plumbing(frame: FrameType) -> bool:
+    if frame.f_code.co_filename.startswith("<"):  # importlib's own, and what was compiled from text
+        return True
+    return _top_module(frame) in PLUMBING
+
+
+def _top_module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def users_line() -> str | None:
+    """The innermost line of the user's code on the stack, "train.py:31"; None: there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(DEEPEST):
+        if frame is None:
+            return None
+        if _is_own(frame.f_code.co_filename):
+            return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
+@functools.cache
+def _libraries() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return (
+        *{os.path.join(paths[name], "") for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+        os.path.join(os.path.dirname(os.path.dirname(__file__)), ""),
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_own(file: str) -> bool:
+    """Whether it is the user's: neither Python's, nor an installed package's, nor ours."""
+    return not file.startswith(("<", *_libraries())) and "site-packages" not in file
+
+
+def _name(frame: FrameType) -> str:
+    """``PIL.ImageFile.ImageFile.load``; what is inside a function is that function's."""
+    function = frame.f_code.co_qualname.partition(".<locals>.<")[0].replace(".<locals>", "")
+    module = frame.f_globals.get("__name__", "")
+    return function if module in ("__main__", "__mp_main__", "") else f"{module}.{function}"
