@@ -156,7 +156,10 @@ static int cmd_help(int argc, char **argv)
     if (*argv[1] == '-') {
         (void)printf("usage: millhead help [VERB [SUBJECT]]\n"
                      "\n"
-                     "Shows what a verb does and its options, as its --help does.\n");
+                     "Shows what a verb does and its options, as its --help does.\n"
+                     "\n"
+                     "options:\n"
+                     "  --help  this text\n");
         return MH_CLI_OK;
     }
     if (argc > 3)

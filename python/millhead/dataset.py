@@ -121,12 +121,13 @@ def open(
         ValueError: an unknown field, or lengths that differ.
         millhead.Error: data that is corrupt or of a type that is not supported.
 
-    >>> import millhead, numpy, tempfile
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> numpy.save(f"{folder.name}/x.npy", numpy.arange(5) * 10)
-    >>> millhead.open(f"{folder.name}/x.npy")[[4, 2]]["x"].tolist()
-    [40, 20]
-    >>> folder.cleanup()
+    Example:
+        >>> import millhead, numpy, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> numpy.save(f"{folder.name}/x.npy", numpy.arange(5) * 10)
+        >>> millhead.open(f"{folder.name}/x.npy")[[4, 2]]["x"].tolist()
+        [40, 20]
+        >>> folder.cleanup()
     """
     return Dataset(data, fields, output=output, options=DataOptions(**options))
 

@@ -83,13 +83,14 @@ class Loader:
         MemoryError: ``memory`` is too small for a batch.
         millhead.Error: data that is corrupt or of a type that is not supported.
 
-    >>> import millhead, numpy, tempfile
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> numpy.save(f"{folder.name}/x.npy", numpy.arange(5) * 10)
-    >>> with millhead.Loader(f"{folder.name}/x.npy", 2, output="numpy") as loader:
-    ...     [batch["x"].tolist() for batch in loader]
-    [[0, 10], [20, 30], [40]]
-    >>> folder.cleanup()
+    Example:
+        >>> import millhead, numpy, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> numpy.save(f"{folder.name}/x.npy", numpy.arange(5) * 10)
+        >>> with millhead.Loader(f"{folder.name}/x.npy", 2, output="numpy") as loader:
+        ...     [batch["x"].tolist() for batch in loader]
+        [[0, 10], [20, 30], [40]]
+        >>> folder.cleanup()
     """
 
     def __init__(

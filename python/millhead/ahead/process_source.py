@@ -117,7 +117,11 @@ class ProcessSource:
         if self._closed or self._owner != os.getpid():
             return
         self._closed = True
-        self._socket.close()  # it ends when it asks or sends next
+        # It ends when it asks or sends next. Not close alone: processes that were forked meanwhile
+        # may have the socket too.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
         self._process.join(PATIENCE_S)
         for end in (self._process.terminate, self._process.kill):
             if self._process.exitcode is None:

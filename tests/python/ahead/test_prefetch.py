@@ -175,25 +175,6 @@ def test_a_watched_loop_tells_what_making_items_takes(mode: str) -> None:
     assert ahead.stats(reset=True) and ahead.stats()["batches"] == 0
 
 
-def test_the_fix_for_a_loop_over_a_generator_is_prefetch() -> None:
-    def slow() -> Iterator[int]:
-        for number in range(40):
-            time.sleep(0.01)
-            yield number
-
-    class Slow:
-        def __iter__(self) -> Iterator[int]:
-            return slow()
-
-    watched = millhead.watch(Slow())
-    for _ in watched:
-        time.sleep(0.01)
-    verdict = watched.verdict()
-    assert verdict["cause"] == "latency-bound"
-    assert verdict["fix"].startswith("millhead.prefetch(")
-    assert verdict["predicted_gain"] > 1.3
-
-
 @pytest.mark.parametrize("n", [0, -1, 1.5])
 def test_a_wrong_count_or_mode_is_refused(n: Any) -> None:
     with pytest.raises(ValueError, match="n should be"):
