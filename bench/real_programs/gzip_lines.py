@@ -18,7 +18,7 @@ class Lines(IterableDataset):
             rng = random.Random(0)
             with gzip.open(self.path, "wt") as file:
                 for _ in range(2000):
-                    values = [rng.random() for _ in range(round(1000))]
+                    values = [rng.random() for _ in range(1000)]
                     file.write(json.dumps({"values": values, "label": rng.randrange(10)}) + "\n")
 
     def __iter__(self):

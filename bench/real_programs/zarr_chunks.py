@@ -16,7 +16,9 @@ class Rows(Dataset):
         path = scratch() / f"rows-{chunk}.zarr"
         if not path.exists():
             data = np.random.default_rng(0).normal(size=(ROWS, 64, 64)).astype("f4").round(1)
-            array = zarr.create_array(str(path), shape=data.shape, chunks=(chunk, 64, 64), dtype="f4")
+            array = zarr.create_array(
+                str(path), shape=data.shape, chunks=(chunk, 64, 64), dtype="f4"
+            )
             array[:] = data
         self.path, self.length = str(path), length
         self.array = None

@@ -75,7 +75,8 @@ static int collate_waits(const mh_inquiry *inquiry)
     const mh_facts *facts = inquiry->facts;
     /* on busy CPUs it waits for threads of its own, that wait for a CPU */
     int busy = inquiry->own_cpus + inquiry->other_cpus >= MH_SATURATED * facts->cpus;
-    return (!busy || facts->workers > 0) && inquiry->sums.costs.collate_blocked > inquiry->sums.costs.collate_cpu;
+    return (!busy || facts->workers > 0) &&
+           inquiry->sums.costs.collate_blocked > inquiry->sums.costs.collate_cpu;
 }
 
 static mh_replay_options at_half(const mh_inquiry *inquiry)

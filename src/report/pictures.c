@@ -388,8 +388,8 @@ static bool has_work(const mh_chapter *chapter)
 static void timeline_title(mh_svg *svg, const mh_chapter *chapter)
 {
     char text[NAME_ROOM + 64], name[NAME_ROOM];
-    (void)snprintf(text, sizeof text, "%s: device idle %.1f %%",
-                   name_cut(name, chapter->name, 80), 100 * chapter->verdict.device_wait_share);
+    (void)snprintf(text, sizeof text, "%s: device idle %.1f %%", name_cut(name, chapter->name, 80),
+                   100 * chapter->verdict.device_wait_share);
     mh_svg_text(svg, 20, 28, 17, MH_ANCHOR_START, true, INK, text);
 }
 
