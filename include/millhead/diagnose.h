@@ -66,9 +66,10 @@ typedef struct mh_batch_cost {
                             batch, which a worker makes; 0: for less than can be told */
     uint64_t read_bytes; /* from storage */
     uint32_t samples;
-    uint32_t epoch; /* from 0 */
-    int32_t worker; /* -1: the consumer itself */
-    uint32_t first; /* 1: the first batch of its epoch; its wait counts as start-up */
+    uint32_t epoch;    /* from 0 */
+    int32_t worker;    /* -1: the consumer itself */
+    uint32_t first;    /* 1: the first batch of its epoch; its wait counts as start-up */
+    uint64_t step_own; /* CPU time of the consumer's own work beside training; 0: not measured */
 } mh_batch_cost;
 
 /* The processes and the machine over the steady part of a run; 0 where not sampled. */
@@ -202,7 +203,7 @@ typedef struct mh_facts {
     char dataset[64];  /* its class; empty: not known */
     char place[64];    /* the user's line that iterates it, "train.py:31"; or empty */
     double loop_io;    /* share of the steps in which the loop waited for a network or a program */
-    double rival;      /* share of the looks at the loop that found another Python thread busy */
+    double rival;      /* CPUs that other threads of Python's used while the loop worked */
     char rival_name[128]; /* what it ran most of the time */
 } mh_facts;
 

@@ -32,13 +32,6 @@ static void add_place(fetches_object *self, mh_lines *lines)
     mh_lines_put(lines, "nth", self->nth);
 }
 
-/* The loop's own thread is not looked at while it trains. */
-static void pause_probe(fetches_object *self)
-{
-    if (self->worker < 0 && self->probing)
-        mh_native_share_pause();
-}
-
 static PyObject *fetches_next_epoch(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -59,7 +52,6 @@ static PyObject *fetches_begin(PyObject *object, PyObject *unused)
     self->probes = self->native = 0;
     if (self->worker <
         0) { /* a worker does nothing else: its last counts hold, its probe goes on */
-        mh_native_share_resume();
         self->read_before = mh_storage_bytes();
     }
     self->began = mh_clock_begin(&self->clock);
@@ -114,7 +106,6 @@ static void note_fetched(fetches_object *self, long long samples)
     uint64_t read = mh_storage_bytes();
     self->read += read - self->read_before;
     self->read_before = read;
-    pause_probe(self);
     mh_native_share_counts(&probes, &native);
     self->probes += probes;
     self->native += native;
@@ -177,7 +168,6 @@ static PyObject *fetches_failed(PyObject *object, PyObject *unused)
 {
     (void)unused;
     fetches_object *self = (fetches_object *)object;
-    pause_probe(self);
     mh_ticks_stage(MH_STAGE_NONE);
     if (self->samples >= 0)
         add_fetch(self);
@@ -203,7 +193,6 @@ static PyObject *fetches_new(PyTypeObject *type, PyObject *arguments, PyObject *
         self->worker = worker;
         self->probing = probing;
         self->read_before = mh_storage_bytes();
-        pause_probe(self); /* until a batch is asked for */
     }
     return (PyObject *)self;
 }

@@ -121,6 +121,8 @@ PyObject *mh_core_probe_take(PyObject *module, PyObject *unused);
 PyObject *mh_core_probe_answer(PyObject *module, PyObject *arguments);
 
 /* --- stack_ticks.c: functions of the module --- */
+/* The main thread computed for so long, and is between two instructions: it may be looked at. */
+void mh_look_computed(uint64_t cpu_ns);
 PyObject *mh_core_ticks_start(PyObject *module, PyObject *function);
 PyObject *mh_core_ticks_stop(PyObject *module, PyObject *unused);
 PyObject *mh_core_ticks_stage(PyObject *module, PyObject *number);

@@ -7,7 +7,7 @@
 /* The signal's handler in Python: its number and the frame are of no interest. */
 PyObject *mh_core_probe_answer(PyObject *module, PyObject *arguments)
 {
-    mh_native_share_answer();
+    mh_look_computed(mh_native_share_answer());
     Py_RETURN_NONE;
 }
 

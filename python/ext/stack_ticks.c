@@ -8,20 +8,32 @@ static PyObject *callback; /* who looks at the stack; the main thread's */
 
 /* Between two instructions of the program, with the lock of the interpreter. Whoever looks at the
  * stack sees the function that runs, or that waits for the native call it made. */
+static void look(mh_stage stage, uint64_t ns)
+{
+    if (!callback)
+        return;
+    PyObject *done = PyObject_CallFunction(callback, "iK", (int)stage, (unsigned long long)ns);
+    if (!done && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+        PyErr_SetInterrupt(); /* Ctrl-C came just then: the program gets it in a moment */
+    PyErr_Clear();
+    Py_XDECREF(done);
+}
+
 static int answer(void *unused)
 {
     mh_stage stage;
     uint64_t ns;
-    if (!mh_ticks_answer(&stage, &ns) || !callback)
-        return 0;
-    PyObject *done = PyObject_CallFunction(callback, "iK", (int)stage, (unsigned long long)ns);
-    Py_XDECREF(done);
-    if (done)
-        return 0;
-    if (!PyErr_ExceptionMatches(PyExc_Exception))
-        return -1; /* Ctrl-C came just then: it is the program's */
-    PyErr_Clear();
+    if (mh_ticks_answer(&stage, &ns))
+        look(stage, ns);
     return 0;
+}
+
+void mh_look_computed(uint64_t cpu_ns)
+{
+    mh_stage stage;
+    uint64_t ns;
+    if (mh_ticks_computed(cpu_ns, &stage, &ns))
+        look(stage, ns);
 }
 
 static int ask(void)

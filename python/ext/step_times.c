@@ -35,13 +35,13 @@ static PyObject *steps_ready(PyObject *object, PyObject *ordering)
     return mh_lines_take(&steps->lines);
 }
 
-static PyObject *steps_ask(PyObject *object, PyObject *training)
+static PyObject *steps_ask(PyObject *object, PyObject *arguments)
 {
-    long long train_ns = PyLong_AsLongLong(training);
-    if (train_ns == -1 && PyErr_Occurred())
+    long long train_ns, own_ns = -1;
+    if (!PyArg_ParseTuple(arguments, "L|L:ask", &train_ns, &own_ns))
         return NULL;
     mh_ticks_stage(MH_STAGE_NONE);
-    mh_steps_ask(&((steps_object *)object)->steps, train_ns);
+    mh_steps_ask(&((steps_object *)object)->steps, train_ns, own_ns);
     Py_RETURN_NONE;
 }
 
@@ -113,9 +113,10 @@ static void steps_dealloc(PyObject *object)
 static PyMethodDef steps_methods[] = {
     {"ready", steps_ready, METH_O,
      "ready(ns): the iterator is made, of it ns to draw orders: the line of its set-up."},
-    {"ask", steps_ask, METH_O,
-     "ask(train): the loop asks for a batch, and the one before is worked off; train: ns of it "
-     "that were training, or -1."},
+    {"ask", steps_ask, METH_VARARGS,
+     "ask(train, own=-1): the loop asks for a batch, and the one before is worked off; train: ns "
+     "of "
+     "it that were training; own: CPU time of the loop's own work; -1: not known."},
     {"got", steps_got, METH_VARARGS,
      "got(samples, worker, nth, bytes, texts): the batch is there; -1: not known. Lines that are "
      "to be written now, or None."},

@@ -215,6 +215,7 @@ static int step_event(mh_batches *batches, const mh_log_event *event)
     record->cost.step_cpu = mh_log_or(event->cpu, MH_NOT_MEASURED);
     record->cost.step_delay = mh_log_or(event->delay, 0);
     record->cost.step_train = mh_log_or(event->train, MH_NOT_MEASURED);
+    record->cost.step_own = mh_log_or(event->own, 0);
     seen->total_ns += record->cost.step;
     return 1;
 }

@@ -291,9 +291,11 @@ int mh_lock_holds_up(const mh_inquiry *inquiry)
 }
 
 /* CPU time of workers beside the threads that fetch, as a multiple of theirs, from which on it is a
- * pool's; and the share of looks at a loop that found another Python thread at work. */
+ * pool's; and CPUs used by other threads of Python's beside the loop, in all and for each of its
+ * own, from which on they keep the interpreter's lock from it. */
 #define POOL_TIMES 1.4
 #define RIVAL_SHARE 0.5
+#define RIVAL_CPUS 0.1
 
 int mh_pools_crowd(const mh_inquiry *inquiry)
 {
@@ -314,13 +316,13 @@ int mh_rival_holds_up(const mh_inquiry *inquiry)
 {
     const mh_facts *facts = inquiry->facts;
     const mh_costs *costs = &inquiry->sums.costs;
-    if (facts->rival < RIVAL_SHARE || !facts->usage.wall_ns || inquiry->steady_ns <= 0)
+    if (facts->rival < RIVAL_CPUS || inquiry->steady_ns <= 0)
         return 0;
     double own =
         (cpu_of(costs) -
          (facts->workers > 0 ? costs->fetch_cpu + costs->read_cpu + costs->collate_cpu : 0)) /
         inquiry->steady_ns;
-    return facts->usage.main_cpus - own >= RIVAL_SHARE / 2;
+    return facts->rival >= RIVAL_CPUS && facts->rival >= RIVAL_SHARE * own;
 }
 
 static int few_slow_samples(const mh_inquiry *inquiry)

@@ -109,7 +109,8 @@ typedef enum mh_log_kind {
     X(persistent)                                                                                  \
     X(pin_memory)                                                                                  \
     X(iterable)                                                                                    \
-    X(io)
+    X(io)                                                                                          \
+    X(own)
 #define MH_LOG_REAL_LIST(X)                                                                        \
     X(lock)                                                                                        \
     X(util)                                                                                        \

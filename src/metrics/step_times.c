@@ -37,7 +37,7 @@ void mh_steps_ready(mh_steps *steps, int64_t order_ns)
     mh_lines_end(&steps->lines);
 }
 
-void mh_steps_ask(mh_steps *steps, int64_t train_ns)
+void mh_steps_ask(mh_steps *steps, int64_t train_ns, int64_t own_ns)
 {
     mh_reading now = mh_clock_begin(&steps->clock);
     if (steps->batch >= 0) {
@@ -45,6 +45,7 @@ void mh_steps_ask(mh_steps *steps, int64_t train_ns)
         begin_line(steps, "step", steps->at, now);
         mh_lines_put(&steps->lines, "batch", steps->batch);
         put_known(steps, "train", train_ns);
+        put_known(steps, "own", own_ns);
         mh_lines_end(&steps->lines);
     }
     steps->at = now;

@@ -36,9 +36,10 @@ void mh_steps_begin(mh_steps *steps, int64_t loader, int64_t epoch, mh_histogram
 /* The iterator is made; order_ns of the time drew orders. */
 void mh_steps_ready(mh_steps *steps, int64_t order_ns);
 
-/* The loop asks for a batch and has worked off the one before; train_ns of the time trained, or -1.
+/* The loop asks for a batch and has worked off the one before; train_ns of the time trained, and
+ * its own work beside that took own_ns of CPU time; -1: not known.
  */
-void mh_steps_ask(mh_steps *steps, int64_t train_ns);
+void mh_steps_ask(mh_steps *steps, int64_t train_ns, int64_t own_ns);
 
 /* The batch is there. */
 void mh_steps_got(mh_steps *steps, const mh_step_batch *batch);

@@ -78,10 +78,10 @@ void mh_native_share_pause(void)
     }
 }
 
-void mh_native_share_answer(void)
+uint64_t mh_native_share_answer(void)
 {
     if (!mh_native_share_runs() || !share.fired_ns)
-        return;
+        return 0;
     uint64_t now = mh_thread_cpu_ns();
     /* An answer stands for the time since the last one: there are few in a long stretch. */
     uint64_t weight = (now - share.answered_ns + PERIOD_NS / 2) / PERIOD_NS;
@@ -91,6 +91,7 @@ void mh_native_share_answer(void)
     share.answered_ns = now;
     share.fired_ns = 0;
     set_timer();
+    return weight * PERIOD_NS;
 }
 
 /* Puts ours before the interpreter's, which would forget when the signal came. */

@@ -30,8 +30,9 @@ bool mh_native_share_again(void);
 bool mh_native_share_start(void);
 void mh_native_share_stop(void);
 
-/* The signal is handled: counts what the thread was in and sets the timer anew. */
-void mh_native_share_answer(void);
+/* The signal is handled: counts what the thread was in and sets the timer anew. The CPU time that
+ * this answer stands for, in ns; 0: none. */
+uint64_t mh_native_share_answer(void);
 
 /* Only what is between the two is looked at. Nothing where it does not run. */
 void mh_native_share_resume(void);

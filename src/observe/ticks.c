@@ -8,7 +8,11 @@
 #include "sys/futex.h"
 #include "sys/thread.h"
 
+#include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 /* Often at first, so that a short run has answers; a long one has enough with fewer. */
 #define PERIOD_NS UINT64_C(10000000)
@@ -24,6 +28,9 @@ static struct {
     _Atomic int stage, asked; /* asked: the stage of a question without an answer, or none */
     _Atomic uint64_t due_ns;  /* what the next answer stands for */
     _Atomic uint64_t answers;
+    uint64_t computed_ns; /* of the stage that was last computed in, not yet looked at */
+    int computed_in;
+    char stat[64]; /* the main thread's /proc file */
 } ticks;
 
 static bool runs(void)
@@ -31,18 +38,38 @@ static bool runs(void)
     return ticks.running && ticks.process == mh_fork_generation();
 }
 
+static uint64_t period(void)
+{
+    return atomic_load(&ticks.answers) < ANSWERS_ENOUGH ? PERIOD_NS : PERIOD_LATER_NS;
+}
+
 /* Between half a period and one and a half: no loop of the user's keeps step with it. */
 static uint64_t next_wait(uint64_t *random)
 {
-    uint64_t period = atomic_load(&ticks.answers) < ANSWERS_ENOUGH ? PERIOD_NS : PERIOD_LATER_NS;
     *random = *random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return period / 2 + (*random >> 33) % period;
+    return period() / 2 + (*random >> 33) % period();
+}
+
+/* Whether the main thread sleeps: "PID (NAME) S ...". */
+static bool is_blocked(void)
+{
+    char text[128];
+    int file = open(ticks.stat, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    ssize_t size = read(file, text, sizeof text - 1);
+    (void)close(file);
+    if (size <= 0)
+        return false;
+    text[size] = '\0';
+    const char *end = strrchr(text, ')'); /* a name may hold some */
+    return end && (end[2] == 'S' || end[2] == 'D');
 }
 
 static void tick(uint64_t elapsed)
 {
     int stage = atomic_load(&ticks.stage), none = MH_STAGE_NONE;
-    if (stage == MH_STAGE_NONE)
+    if (stage == MH_STAGE_NONE || !is_blocked())
         return;
     atomic_fetch_add(&ticks.due_ns, elapsed);
     if (atomic_compare_exchange_strong(&ticks.asked, &none, stage) && ticks.ask() != 0)
@@ -67,6 +94,7 @@ bool mh_ticks_start(int (*ask)(void))
     mh_error err;
     if (runs())
         return true;
+    (void)snprintf(ticks.stat, sizeof ticks.stat, "/proc/self/task/%d/stat", (int)gettid());
     ticks.ask = ask;
     ticks.process = mh_fork_generation();
     atomic_store(&ticks.stopping, 0);
@@ -92,6 +120,24 @@ void mh_ticks_stop(void)
 void mh_ticks_stage(mh_stage stage)
 {
     atomic_store_explicit(&ticks.stage, (int)stage, memory_order_relaxed);
+}
+
+bool mh_ticks_computed(uint64_t cpu_ns, mh_stage *stage, uint64_t *ns)
+{
+    int now = atomic_load(&ticks.stage);
+    if (!runs() || now == MH_STAGE_NONE || !cpu_ns)
+        return false;
+    if (now != ticks.computed_in)
+        ticks.computed_ns = 0;
+    ticks.computed_in = now;
+    ticks.computed_ns += cpu_ns;
+    if (ticks.computed_ns < period())
+        return false;
+    *stage = (mh_stage)now;
+    *ns = ticks.computed_ns;
+    ticks.computed_ns = 0;
+    atomic_fetch_add(&ticks.answers, 1);
+    return true;
 }
 
 bool mh_ticks_answer(mh_stage *stage, uint64_t *ns)

@@ -1,9 +1,10 @@
 /* ticks.h - a clock that has the main thread say, every few milliseconds, where it is
  * SPDX-License-Identifier: Apache-2.0
  *
- * A thread of its own asks; the main thread answers when it next can. An interpreter answers
- * between two of its instructions: within microseconds, or when the native call it is in returns.
- * Nothing is interrupted, so no system call of the program fails with EINTR.
+ * Where it computes, native_share.h's timer of CPU time tells when to look. Where it is blocked, a
+ * thread of its own asks, and the main thread answers when it comes back: an interpreter does so
+ * between two of its instructions, in the function that made the call. Nothing is interrupted, so
+ * no system call of the program fails with EINTR, and nobody waits for the interpreter's lock.
  *
  * There is one main thread, so there is one such clock in a process. mh_ticks_start and
  * mh_ticks_stop are the main thread's; so is mh_ticks_answer.
@@ -31,6 +32,10 @@ void mh_ticks_stop(void);
 
 /* What the main thread does from now on. One store. */
 void mh_ticks_stage(mh_stage stage);
+
+/* The main thread computed for `cpu_ns` since it was last told here: whether it is time to look,
+ * the stage, and the time that the look stands for. */
+bool mh_ticks_computed(uint64_t cpu_ns, mh_stage *stage, uint64_t *ns);
 
 /* The main thread answers: the stage it was asked in, and the time that the answer stands for.
  * False: the question is from before a fork, or of another stage than this one. */

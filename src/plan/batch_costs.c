@@ -213,7 +213,9 @@ static void cost_step(mh_costs *out, const mh_costing *costing, const mh_batch_c
     split(mh_ns(batch->step), mh_ns(batch->step_cpu), mh_ns(batch->step_delay), &cpu,
           &out->step_delay, &blocked);
     split_wake_ups(costing, MH_PHASE_STEP, &out->step_delay, &blocked);
-    if (batch->step_train != MH_NOT_MEASURED)
+    if (batch->step_own) /* what it waited for a CPU is neither's */
+        main_work = smaller(mh_ns(batch->step_own), cpu);
+    else if (batch->step_train != MH_NOT_MEASURED)
         main_work = beside_training(batch, cpu + blocked, out->step_delay);
     else if (costing->main_known)
         main_work = cpu;

@@ -32,12 +32,12 @@ static void run_epoch(bool skip_first)
                                .nth = i / 2,
                                .bytes = 100 * i,
                                .texts = -1};
-        mh_steps_ask(&steps, i == 2 ? 5 : -1);
+        mh_steps_ask(&steps, i == 2 ? 5 : -1, -1);
         pause_ms(waits_ms[i]);
         mh_steps_got(&steps, &batch);
         pause_ms(2);
     }
-    mh_steps_ask(&steps, -1);
+    mh_steps_ask(&steps, -1, -1);
 }
 
 static void sums_are_those_of_the_epoch(void **state)

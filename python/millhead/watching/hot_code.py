@@ -1,13 +1,14 @@
 """Which functions a worker, or the loop, spends its time in: looks at the stack every few milliseconds.
 
-The clock is C's (``src/observe/ticks.h``): it has :meth:`HotCode.look` called in the main thread, between
-two instructions of the program, with the time that the look stands for. So waiting counts as computing
-does, and nothing is interrupted.
+The clocks are C's (``src/observe/ticks.h``): one of CPU time, and one that ticks while the thread is blocked.
+They have :meth:`HotCode.look` called in the main thread, between two instructions of the program, with the
+time that the look stands for. So waiting counts as computing does, and nothing is interrupted.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import linecache
 import os
@@ -51,10 +52,8 @@ PLUMBING = frozenset(
 )
 #: Of them, those that wait for a network or for another program: no device does.
 IO = frozenset(["socket", "ssl", "http", "urllib3", "subprocess", "sqlite3", "smtplib", "ftplib"])
-#: Functions that threads sleep in.
-_WAITS = frozenset(
-    ("wait", "select", "poll", "sleep", "accept", "get", "recv", "join", "_worker", "run")
-)
+#: A thread that computed for less between two writes is idle.
+_THREAD_LEAST_NS = 10_000_000
 #: Frames looked at, from the innermost out.
 DEEPEST = 40
 #: Between two writes: soon at first, for workers that live a second.
@@ -71,6 +70,7 @@ class HotCode:
 
     def __init__(self) -> None:
         self._seen: dict[_Key, int] = {}
+        self._threads: dict[int, int] = {}  # CPU time of each when it was last looked at
         self._pause = FIRST_WRITE_S
         self._due = time.monotonic() + FIRST_WRITE_S
 
@@ -92,20 +92,26 @@ class HotCode:
             return
         file, line = (own.f_code.co_filename, own.f_lineno) if own is not None else ("", 0)
         self._add((stage, _name(named), file, line, io), ns)
-        if stage in (LOOP, TRAIN) and threading.active_count() > 1:
-            self._look_at_threads(ns)
 
-    def _look_at_threads(self, ns: int) -> None:
-        """Whether another thread computes in Python, for which it needs the interpreter's lock."""
-        mine = threading.get_ident()
-        for thread, frame in sys._current_frames().items():
-            if thread == mine or _is_plumbing(frame) or frame.f_code.co_name in _WAITS:
+    def _count_threads(self) -> None:
+        """What other threads of Python's computed since the last time: they need the interpreter's
+        lock, as the loop does."""
+        mine, busy = threading.main_thread(), self._threads
+        self._threads = {}
+        for thread in threading.enumerate():
+            if thread is mine or thread.ident is None or isinstance(thread, threading._DummyThread):
                 continue
-            code = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-            if any(f"{wait}(" in code for wait in _WAITS):  # a wait of C's, called from there
-                continue
-            self._add((_THREAD, _name(frame), "", 0, False), ns)
-            return
+            with contextlib.suppress(OSError):  # it has just ended
+                cpu = time.clock_gettime_ns(time.pthread_getcpuclockid(thread.ident))
+                self._threads[thread.ident] = cpu
+                spent = cpu - busy.get(thread.ident, cpu)
+                if spent >= _THREAD_LEAST_NS:
+                    target = getattr(
+                        thread, "_target", None
+                    )  # Thread's own, gone when it has ended
+                    self._add(
+                        (_THREAD, getattr(target, "__qualname__", thread.name), "", 0, False), spent
+                    )
 
     def _add(self, key: _Key, ns: int) -> None:
         self._seen[key] = self._seen.get(key, 0) + ns
@@ -115,6 +121,8 @@ class HotCode:
         now = time.monotonic()
         if not self._seen or (now < self._due and not at_once):
             return ""
+        if worker < 0:
+            self._count_threads()
         self._pause = min(2 * self._pause, LATER_WRITE_S)
         self._due = now + self._pause
         seen, self._seen = self._seen, {}
@@ -145,7 +153,7 @@ def start() -> HotCode | None:
         return None
     if _process is None or _process[0] != os.getpid():
         hot = HotCode()
-        if not _core.ticks_start(hot.look):
+        if not _core.probe_start() or not _core.ticks_start(hot.look):
             return None
         atexit.register(_core.ticks_stop)
         _process = (os.getpid(), hot)

@@ -187,7 +187,10 @@ def _with_hooks(steps: _core.Steps, hooks: Any) -> tuple[Any, Any]:
     itself."""
 
     def ask(train_ns: int) -> None:
-        steps.ask(train_ns if train_ns >= 0 else hooks.take())
+        if train_ns >= 0:
+            steps.ask(train_ns)
+        else:
+            steps.ask(*hooks.take())
 
     def got(samples: int, worker: int, nth: int, size: int, texts: int) -> bytes | None:
         lines = steps.got(samples, worker, nth, size, texts)

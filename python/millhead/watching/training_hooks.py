@@ -40,12 +40,14 @@ class Hooks:
         if self._forward is None:
             self._forward = register_module_forward_pre_hook(self._goes_forward)
 
-    def take(self) -> int:
-        """Nanoseconds of training in the step that ends; -1: not known."""
+    def take(self) -> tuple[int, int]:
+        """Of the step that ends: nanoseconds of training, and CPU time of the loop's own work; -1:
+        not known."""
         if not self._ended:
-            return -1
+            return -1, -1
         own = max(0, self._own + time.thread_time_ns() - self._cpu)
-        return max(time.monotonic_ns() - self._armed - own, self._ended - self._began)
+        train = max(time.monotonic_ns() - self._armed - own, self._ended - self._began)
+        return train, own
 
     def _goes_forward(self, module: Any, inputs: Any) -> None:
         self._began = time.monotonic_ns()

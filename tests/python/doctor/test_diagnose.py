@@ -109,6 +109,8 @@ def test_python_and_the_command_say_the_same(tmp_path: Path) -> None:
     assert sum(said["stages"].values()) == pytest.approx(1)
     assert said["loader"] == {
         "kind": "torch",
+        "dataset": "",
+        "place": "",
         "workers": 2,
         "prefetch": 2,
         "batch_size": 4,
