@@ -121,8 +121,10 @@ def test_python_and_the_command_say_the_same(tmp_path: Path) -> None:
 def test_blocked_fetches_that_the_loop_waits_for_are_latency(tmp_path: Path) -> None:
     said = json.loads(_core.diagnose(str(write(tmp_path / "events.jsonl", run_events()))))
     assert said["cause"] == "latency-bound"
-    assert said["predicted_gain"] > 1.5
-    assert said["fix"].startswith(f"num_workers={said['fix_settings']['num_workers']} ")
+    # what a source answers at once is not known: something to try, and nothing promised
+    assert said["predicted_gain"] == 1
+    assert said["possible_gain"] > 1.5
+    assert said["fix"].startswith(f"try num_workers={said['fix_settings']['num_workers']} ")
 
 
 @pytest.mark.parametrize(
