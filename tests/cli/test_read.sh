@@ -54,6 +54,31 @@ contains "$out" '{"format": "npy", "samples": 1001, "fields": [{"name": "label",
 contains "$out" '{"name": "x", "dtype": "float32", "shape": [16], "bytes": 64}], "files": 2, "bytes": 72328}'
 bad 2 inspect
 
+# --- pictures
+if "$millhead" list --json | grep -q '"name": "jpeg"'; then
+    XDG_CACHE_HOME=$scratch/cache
+    export XDG_CACHE_HOME
+    good synth imagenet "$scratch/train" --count 12 --seed 3 --json
+    contains "$out" '{"files": 12, "bytes": '
+    made=$out
+    good synth imagenet "$scratch/train2" --count 12 --seed 3 --json
+    [ "$out" = "$made" ] || fail "other pictures for the same seed: $out"
+    bad 1 synth imagenet "$scratch/train" --count 1
+    contains "$err" "is there already"
+    bad 2 synth npy "$scratch/new" --count 5 --odd
+    good inspect "$scratch/train"
+    contains "$out" "folder: 12 samples in 12 files"
+    contains "$out" "2 classes"
+    good inspect "$scratch/train" --json
+    contains "$out" '"classes": ["n00000000", "n00000001"], "index": {"path": "'"$scratch"'/cache/millhead/'
+    good synth imagenet "$scratch/odd" --count 10 --odd
+    good read "$scratch/odd" --batch-size 4 --on-error replace --json --hash \
+        --pipeline "decode | random_resized_crop 32 | flip"
+    contains "$out" '"replaced": 1'
+    bad 1 read "$scratch/odd" --pipeline "decode | resize 32x32"
+    contains "$err" "odd_truncated.JPEG: truncated"
+fi
+
 # --- read
 set -- "$data/x.npy" "$data/label.npy"
 good read "$@"
