@@ -59,7 +59,9 @@ int mh_cmd_export(int argc, char **argv);
 int mh_cmd_report(int argc, char **argv);
 
 /* `millhead list`, `millhead inspect`, `millhead read`, `millhead synth`: likewise. */
+int mh_cmd_cache(int argc, char **argv);
 int mh_cmd_list(int argc, char **argv);
+int mh_cmd_stage(int argc, char **argv);
 int mh_cmd_inspect(int argc, char **argv);
 int mh_cmd_read(int argc, char **argv);
 int mh_cmd_synth(int argc, char **argv);

@@ -68,7 +68,8 @@ static void print_help(void)
         "  --hash             hash what was read (docs/native.md)\n"
         "  --json             one JSON object: samples, batches, bytes_read (of the samples\n"
         "                     delivered), seconds, samples_per_s, wait_ms (p50, p99, max),\n"
-        "                     stages (read, decode, place), units, skipped, replaced,\n"
+        "                     stages (read, decode, place), units, cache, requests,\n"
+        "                     skipped, replaced,\n"
         "                     slots_peak, peak_rss_bytes, batches_copied_out; with --hash\n"
         "                     stream_xxh3, samples_xxh3\n"
         "  --help             this text\n",
@@ -288,6 +289,18 @@ static void print_stages(const mh_loader_stats *stats)
                  stats->units_bytes_peak);
 }
 
+static void print_storage(const mh_loader_stats *stats)
+{
+    (void)printf(", \"cache\": {\"hits\": %" PRIu64 ", \"misses\": %" PRIu64 ", \"bytes\": %" PRIu64
+                 ", \"written\": %" PRIu64 ", \"evicted\": %" PRIu64 ", \"corrupt\": %" PRIu64 "}",
+                 stats->cache_hits, stats->cache_misses, stats->cache_bytes,
+                 stats->cache_written_bytes, stats->cache_evicted_bytes, stats->cache_corrupt);
+    (void)printf(", \"requests\": {\"count\": %" PRIu64 ", \"retried\": %" PRIu64
+                 ", \"hedged\": %" PRIu64 ", \"in_flight_peak\": %" PRIu64 "}",
+                 stats->requests, stats->requests_retried, stats->requests_hedged,
+                 stats->requests_peak);
+}
+
 static void print_json(const read_result *result)
 {
     (void)printf("{\"samples\": %" PRIu64 ", \"batches\": %" PRIu64 ", \"bytes_read\": %" PRIu64,
@@ -298,6 +311,7 @@ static void print_json(const read_result *result)
                  mh_waits_ms(&result->waits, 0.5), mh_waits_ms(&result->waits, 0.99),
                  (double)result->waits.most / 1e6);
     print_stages(&result->stats);
+    print_storage(&result->stats);
     (void)printf(", \"skipped\": %" PRIu64 ", \"replaced\": %" PRIu64, result->stats.skipped,
                  result->stats.replaced);
     (void)printf(", \"slots_peak\": %" PRIu64 ", \"peak_rss_bytes\": %" PRIu64

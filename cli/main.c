@@ -22,6 +22,7 @@ static int cmd_help(int argc, char **argv);
 /* The one list of verbs: it drives --help and the hint after an unknown one. */
 static const verb verbs[] = {
     {"bench", "measure a dataset under several configurations, and recommend one", mh_cmd_python},
+    {"cache", "look after a cache on disk: list, verify, prune, clear", mh_cmd_cache},
     {"doctor", "what a run waited for, and what to do about it", mh_cmd_doctor},
     {"explain", "what a verdict means, and what to do about it", mh_cmd_explain},
     {"export", "write a run as a trace for a viewer, or as a table", mh_cmd_export},
@@ -33,6 +34,7 @@ static const verb verbs[] = {
     {"read", "read an epoch of data: how fast, and its hash", mh_cmd_read},
     {"report", "draw runs as one page for a browser, or as pictures", mh_cmd_report},
     {"run", "run a Python program with millhead's loaders in place of torch's", mh_cmd_python},
+    {"stage", "copy data to local disk, once per machine", mh_cmd_stage},
     {"synth", "make data to try things with, from a seed", mh_cmd_synth},
     {"tune", "find the loader's settings for a dataset and a train step", mh_cmd_python},
 };

@@ -129,6 +129,10 @@ typedef struct mh_loader_stats {
     uint64_t batches_copied_out; /* because the caller holds many */
     int threads;
     uint32_t in_flight;
+    uint64_t requests, requests_retried, requests_hedged; /* to a network; asked a second time */
+    uint64_t requests_peak;                               /* under way at a time */
+    uint64_t cache_hits, cache_misses, cache_bytes;       /* reads from disk; bytes of them */
+    uint64_t cache_written_bytes, cache_evicted_bytes, cache_corrupt;
 } mh_loader_stats;
 MH_API void mh_loader_stats_init_sized(mh_loader_stats *stats, size_t size);
 static inline void mh_loader_stats_init(mh_loader_stats *stats)

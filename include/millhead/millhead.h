@@ -22,6 +22,7 @@
 #include <millhead/plan.h>
 #include <millhead/probe.h>
 #include <millhead/report.h>
+#include <millhead/storage.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -311,6 +311,9 @@ static PyMethodDef core_functions[] = {
     {"replay", mh_core_replay, METH_VARARGS,
      "replay(path, settings): the seconds a run would have taken, start-up left out, for each "
      "(workers, prefetch, in_order) of a list."},
+    {"stage", mh_core_stage, METH_VARARGS,
+     "stage(from, to, storage or None, in_flight): copy data to a local directory; what was done, "
+     "as a dict."},
     {"cpus", core_cpus, METH_NOARGS, "CPUs this process may use: affinity and cgroup quota."},
     {"plan_workers", core_plan_workers, METH_VARARGS,
      "plan_workers(cpus, ranks): loader workers for each rank, as `millhead plan cpus` has it."},

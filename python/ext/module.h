@@ -274,6 +274,7 @@ PyObject *mh_core_children(PyObject *module, PyObject *argument);
 /* --- diagnosis.c: functions of the module --- */
 PyObject *mh_core_diagnose(PyObject *self, PyObject *path);
 PyObject *mh_core_replay(PyObject *self, PyObject *arguments);
+PyObject *mh_core_stage(PyObject *self, PyObject *arguments);
 
 /* --- batch_tree.c: the structure of a batch --- */
 

@@ -355,6 +355,16 @@ static PyObject *stats_dict(const mh_loader_stats *stats)
         {"batches_copied_out", stats->batches_copied_out},
         {"threads", (uint64_t)stats->threads},
         {"in_flight", stats->in_flight},
+        {"requests", stats->requests},
+        {"requests_retried", stats->requests_retried},
+        {"requests_hedged", stats->requests_hedged},
+        {"requests_peak", stats->requests_peak},
+        {"cache_hits", stats->cache_hits},
+        {"cache_misses", stats->cache_misses},
+        {"cache_bytes", stats->cache_bytes},
+        {"cache_written_bytes", stats->cache_written_bytes},
+        {"cache_evicted_bytes", stats->cache_evicted_bytes},
+        {"cache_corrupt", stats->cache_corrupt},
     };
     PyObject *dict = PyDict_New();
     for (size_t i = 0; dict && i < sizeof numbers / sizeof *numbers; i++) {

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from millhead.dataset import open
     from millhead.loader import Loader
     from millhead.ragged import Ragged
+    from millhead.staging import stage
     from millhead.timer import StepTimer
     from millhead.watching.loops import watch
 
@@ -32,6 +33,7 @@ __all__ = [
     "open",
     "prefetch",
     "report",
+    "stage",
     "watch",
 ]
 
@@ -45,6 +47,7 @@ _LAZY = {
     "open": "millhead.dataset",
     "prefetch": "millhead.ahead.prefetcher",
     "report": "millhead.report",
+    "stage": "millhead.staging",
     "watch": "millhead.watching.loops",
 }
 
@@ -84,7 +87,7 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> "Any":
     if name not in _LAZY:
         raise AttributeError(f"module 'millhead' has no attribute {name!r}")
-    if name in ("Loader", "open", "prefetch", "watch") and _no_core is not None:
+    if name in ("Loader", "open", "prefetch", "stage", "watch") and _no_core is not None:
         raise AttributeError(f"millhead.{name} needs the C core: {_no_core}")
     from importlib import import_module
 

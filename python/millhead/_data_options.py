@@ -41,7 +41,7 @@ class DataOptions:
             "target": _numbers("target", self.target),
             "decode": {"cf": None, None: "none"}.get(self.decode, self.decode),
             "index": None if self.index is None else os.fspath(self.index),
-            "storage": _storage(self.storage_options),
+            "storage": storage_text(self.storage_options),
             "cache": None if self.cache is None else os.fspath(self.cache),
         }
         return {name: text for name, text in texts.items() if text is not None}
@@ -88,7 +88,7 @@ def _range(dimension: str, given: Any) -> str:
     )
 
 
-def _storage(given: Mapping[str, Any] | None) -> str | None:
+def storage_text(given: Mapping[str, Any] | None) -> str | None:
     """``key=...,secret=...``, with commas and percent signs of the values as %2C and %25."""
     if given is None:
         return None

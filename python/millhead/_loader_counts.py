@@ -82,6 +82,8 @@ class LoaderCounts:
             },
             "stages": self._stages(since),
             "units": _units(now, since),
+            "cache": _cache(since),
+            "requests": _requests(now, since),
             "cpus": _core.cpus(),
         }
         if reset:
@@ -100,7 +102,28 @@ class LoaderCounts:
 
 
 #: Numbers of the core that are not counts.
-_LEVELS = frozenset(["threads", "in_flight", "units_bytes_peak", "slots_peak"])
+_LEVELS = frozenset(["threads", "in_flight", "units_bytes_peak", "slots_peak", "requests_peak"])
+
+
+def _cache(since: dict[str, int]) -> dict[str, int]:
+    names = {
+        "hits": "cache_hits",
+        "misses": "cache_misses",
+        "bytes": "cache_bytes",
+        "written": "cache_written_bytes",
+        "evicted": "cache_evicted_bytes",
+        "corrupt": "cache_corrupt",
+    }
+    return {name: since.get(count, 0) for name, count in names.items()}
+
+
+def _requests(now: dict[str, int], since: dict[str, int]) -> dict[str, int]:
+    return {
+        "count": since.get("requests", 0),
+        "retried": since.get("requests_retried", 0),
+        "hedged": since.get("requests_hedged", 0),
+        "in_flight_peak": now.get("requests_peak", 0),
+    }
 
 
 def _units(now: dict[str, int], since: dict[str, int]) -> dict[str, int]:

@@ -327,6 +327,22 @@ static void add_unit_counts(const mh_loader *self, mh_loader_stats *stats)
     stats->units_bytes_peak = counts.bytes_peak;
 }
 
+static void add_source_counts(mh_loader *self, mh_loader_stats *stats)
+{
+    mh_source_stats source;
+    mh_source_stats_read(self->source, &source);
+    stats->requests = source.requests;
+    stats->requests_retried = source.retried;
+    stats->requests_hedged = source.hedged;
+    stats->requests_peak = source.in_flight_peak;
+    stats->cache_hits = source.cache_hits;
+    stats->cache_misses = source.cache_misses;
+    stats->cache_bytes = source.cache_hit_bytes;
+    stats->cache_written_bytes = source.cache_written_bytes;
+    stats->cache_evicted_bytes = source.cache_evicted_bytes;
+    stats->cache_corrupt = source.cache_corrupt;
+}
+
 void mh_loader_stats_read(const mh_loader *loader, mh_loader_stats *out)
 {
     mh_loader *self = (mh_loader *)loader; /* the lock is not part of what is promised constant */
@@ -340,5 +356,6 @@ void mh_loader_stats_read(const mh_loader *loader, mh_loader_stats *out)
     stats.struct_size = size;
     stats.threads = self->options.threads;
     stats.in_flight = self->options.in_flight;
+    add_source_counts(self, &stats);
     mh_sized_write(out, size, &stats, sizeof stats);
 }

@@ -63,24 +63,4 @@ typedef struct mh_cache_stats {
 } mh_cache_stats;
 void mh_cache_dir_stats(mh_cache_dir *dir, mh_cache_stats *out);
 
-/* --- for `millhead cache` --- */
-
-typedef struct mh_cache_totals {
-    uint64_t entries, bytes, corrupt, removed, spaces;
-} mh_cache_totals;
-
-typedef enum mh_cache_job {
-    MH_CACHE_COUNT,  /* look at sizes only */
-    MH_CACHE_VERIFY, /* read all, remove what is corrupt */
-    MH_CACHE_PRUNE,  /* remove the spaces opened longest ago until `limit` holds */
-    MH_CACHE_CLEAR,  /* remove all entries */
-} mh_cache_job;
-
-/* `each` is called with every space: its name, entries and bytes; or NULL. `path` is a directory
- * without a limit. Also counts the ledger anew. */
-MH_MUST_CHECK mh_status mh_cache_dir_tend(const char *path, mh_cache_job job, uint64_t limit,
-                                          void (*each)(void *context, const char *name,
-                                                       uint64_t entries, uint64_t bytes),
-                                          void *context, mh_cache_totals *out, mh_error *err);
-
 #endif

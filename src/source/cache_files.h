@@ -5,6 +5,7 @@
 #define MH_SOURCE_CACHE_FILES_H
 
 #include "source/cache_dir.h"
+#include <millhead/storage.h>
 
 #include <fcntl.h>
 #include <stdatomic.h>

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/struct_size.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -193,10 +194,7 @@ static int open_name(const mh_cache_root *root, const char *name, char *shown, s
     return fd;
 }
 
-static void walk_spaces(walk *w,
-                        void (*each)(void *context, const char *name, uint64_t entries,
-                                     uint64_t bytes),
-                        void *context)
+static void walk_spaces(walk *w, mh_cache_each *each, void *context)
 {
     space *spaces;
     size_t count = list_spaces(w->root, &spaces);
@@ -240,21 +238,35 @@ void mh_cache_recount(mh_cache_root *root)
     (void)mh_cache_lock(root->ledger_fd, F_UNLCK);
 }
 
-mh_status mh_cache_dir_tend(const char *path, mh_cache_job job, uint64_t limit,
-                            void (*each)(void *context, const char *name, uint64_t entries,
-                                         uint64_t bytes),
-                            void *context, mh_cache_totals *out, mh_error *err)
+void mh_cache_totals_init_sized(mh_cache_totals *totals, size_t size)
+{
+    const mh_cache_totals defaults = {.struct_size = size};
+    mh_sized_write(totals, size, &defaults, sizeof defaults);
+}
+
+mh_status mh_cache_tend(const char *directory, mh_cache_job job, uint64_t limit,
+                        mh_cache_each *each, void *argument, mh_cache_totals *out, mh_error *err)
 {
     mh_cache_root root;
-    MH_TRY(mh_cache_root_open(&root, path, false, err));
+    size_t size = out->struct_size;
+    if ((unsigned)job >= MH_CACHE_JOBS)
+        return mh_fail(err, MH_ERR_INVALID, "unknown job %d for a cache", (int)job);
+    MH_TRY(mh_cache_root_open(&root, directory, false, err));
     mh_cache_recount(&root);
     uint64_t bytes = root.ledger->bytes;
     walk w = {.root = &root, .job = job, .need = bytes > limit ? bytes - limit : 0};
     if (job != MH_CACHE_PRUNE || w.need)
-        walk_spaces(&w, each, context);
+        walk_spaces(&w, each, argument);
     root.ledger->bytes -= w.freed;
+    walk left = {.root = &root, .job = MH_CACHE_COUNT};
+    if (w.totals.removed)
+        walk_spaces(&left, NULL, NULL);
+    else
+        left.totals.entries = w.totals.entries;
+    w.totals.entries = left.totals.entries;
     w.totals.bytes = root.ledger->bytes;
-    *out = w.totals;
+    w.totals.struct_size = size;
+    mh_sized_write(out, size, &w.totals, sizeof w.totals);
     mh_cache_root_close(&root);
     return MH_OK;
 }

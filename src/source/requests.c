@@ -362,10 +362,11 @@ static void pump(mh_requests *self, uint64_t now)
 
 static void hedge(mh_requests *self, uint64_t now)
 {
+    uint32_t window = mh_pace_window(&self->pace) + self->pace.most / 8;
     for (mh_request *request = self->active.first, *next; request; request = next) {
         next = request->next;
         const mh_exchange *exchange = &request->first_try.exchange;
-        if (!request->first_try.active || request->second_try.active ||
+        if (self->under_way > window || !request->first_try.active || request->second_try.active ||
             request->room > HEDGE_BYTES_MOST || exchange->came > request->room / 2 ||
             !mh_pace_hedge(&self->pace, now - exchange->began_ns))
             continue;
