@@ -184,8 +184,8 @@ def test_redirects_are_followed_and_no_secret_is_shown(site: str) -> None:
 def test_answers_that_are_no_file_are_named(site: str) -> None:
     assert "answers 404" in _refuses(1, f"{site}/nowhere")
     assert "answers 503" in _refuses(1, f"{site}/busy")
-    assert "has nothing in it" in _refuses(1, f"{site}/empty")
-    assert "has nothing in it" in _refuses(1, f"{site}/unranged/empty")
+    assert "is empty" in _refuses(1, f"{site}/empty")
+    assert "is empty" in _refuses(1, f"{site}/unranged/empty")
     assert "see millhead probe --help" in _refuses(2, f"{site}/shard.tar", "--size", "1kB")
 
 
