@@ -431,8 +431,6 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--fields", type=lambda text: text.split(","))
     parser.add_argument("--shuffle", nargs="?", const="keyed", choices=["torch", "keyed", "blocks"])
-    parser.add_argument("--window")
-    parser.add_argument("--stride")
     for name in ("seed", "epoch", "rank", "start"):
         parser.add_argument(f"--{name}", type=int, default=0)
     parser.add_argument("--world", type=int, default=1)
