@@ -250,7 +250,7 @@ contains "$err" "(plan whatif): use the millhead that wrote it"
 bad 2
 contains "$err" "plan"
 bad 2 harvest
-contains "$err" "known verbs: bench, doctor, explain, export, help, inspect"
+contains "$err" "known verbs: bench, cache, doctor, explain, export, help, inspect"
 bad 2 dcotor
 contains "$err" "did you mean 'doctor'?"
 bad 2 plan cpu
