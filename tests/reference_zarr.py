@@ -62,6 +62,7 @@ class Zarr:
         if options.target:
             one = len(self.variables) == 1
             self.names += ["target" if one else f"target_{name}" for name in self.variables]
+            options.fields = options.fields and self.names  # targets come with their variables
 
     def _count(self, dim: str, length: int, end: int) -> int:
         """Windows along a dimension that stay in the selection, and their targets in the array."""
