@@ -190,7 +190,7 @@ static void print_fix(const paper *page, const mh_verdict *verdict)
     for (size_t at = 0; at < verdict->other_count; at++)
         (void)printf("  also: %s (%.2f times)\n", mh_cause_name(verdict->others[at].cause),
                      verdict->others[at].gain);
-    (void)printf("  read: docs/verdicts/%s.md\n", mh_cause_name(verdict->cause));
+    (void)printf("  more: millhead explain %s\n", mh_cause_name(verdict->cause));
 }
 
 static const char *vantage_line(mh_vantage vantage)

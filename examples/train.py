@@ -3,7 +3,8 @@
     python examples/train.py FOLDER [ARGUMENT=VALUE...]
 
 ARGUMENT is one of the DataLoader's, VALUE is JSON: ``num_workers=4 persistent_workers=true``;
-``loader=millhead`` takes millhead's class. A sample is a JPEG file that Pillow decodes, and a chunk
+``loader=millhead`` takes millhead's class; ``latency=8`` lets every picture wait 8 ms first, as one in
+an object store would. A sample is a JPEG file that Pillow decodes, and a chunk
 of a Zarr array. The training step is a stand-in for an accelerator: it takes its time and leaves the
 CPUs alone.
 """
@@ -30,8 +31,9 @@ STEP_S = 0.03
 class Scenes(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """A folder of pictures, and a Zarr array with a map of heights for each."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, latency_ms: float) -> None:
         self.files = sorted(folder.glob("*/*.jpg"))
+        self.latency_ms = latency_ms
         self.store = folder / "heights.zarr"
         self.heights: Any = None
 
@@ -41,6 +43,8 @@ class Scenes(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         if self.heights is None:  # here: zarr has a thread, which a worker's fork would lose
             self.heights = zarr.open_array(self.store, mode="r")
+        if self.latency_ms:
+            time.sleep(self.latency_ms / 1000)
         with Image.open(self.files[index]) as opened:
             picture = opened.convert("RGB").resize((SIDE, SIDE))
         pixels = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
@@ -68,9 +72,10 @@ def main(folder: str, *arguments: str) -> None:
     if given.pop("loader", "torch") == "millhead":
         from millhead.torch import DataLoader as loader_class
     warnings.filterwarnings("ignore", "This DataLoader will create")  # told by the doctor if so
+    scenes = Scenes(Path(folder), given.pop("latency", 0))
     workers_stay = given.get("num_workers", 0) > 0
     loader = loader_class(
-        Scenes(Path(folder)),
+        scenes,
         **{"batch_size": BATCH_SIZE, "shuffle": True, "persistent_workers": workers_stay} | given,
     )
     for epoch in range(EPOCHS):

@@ -121,7 +121,7 @@ def open(
         ValueError: an unknown field, or lengths that differ.
         millhead.Error: data that is corrupt or of a type that is not supported.
 
-    Example:
+    Examples:
         >>> import millhead, numpy, tempfile
         >>> folder = tempfile.TemporaryDirectory()
         >>> numpy.save(f"{folder.name}/x.npy", numpy.arange(5) * 10)

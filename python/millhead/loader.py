@@ -83,7 +83,7 @@ class Loader:
         MemoryError: ``memory`` is too small for a batch.
         millhead.Error: data that is corrupt or of a type that is not supported.
 
-    Example:
+    Examples:
         >>> import millhead, numpy, tempfile
         >>> folder = tempfile.TemporaryDirectory()
         >>> numpy.save(f"{folder.name}/x.npy", numpy.arange(5) * 10)

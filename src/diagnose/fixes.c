@@ -231,10 +231,16 @@ static void advise_half(mh_inquiry *inquiry, double then)
                recipe ? recipe : "");
 }
 
-/* A loop over a generator has no num_workers to set; a DataLoader round it has. */
+/* A loop over a generator has no num_workers to set; millhead.prefetch makes its items ahead. */
 static int is_generator(const mh_inquiry *inquiry)
 {
     return strcmp(inquiry->facts->kind, "iterable") == 0;
+}
+
+/* One that has it already: one thread or process makes all items, and there cannot be more. */
+static int is_prefetched(const mh_inquiry *inquiry)
+{
+    return strcmp(inquiry->facts->kind, "prefetch") == 0;
 }
 
 static const char *why_workers(const mh_inquiry *inquiry)
@@ -254,9 +260,8 @@ static void advise_workers(mh_inquiry *inquiry, const fix_try *found)
     out->fix_settings.workers = found->value;
     predict(inquiry, found->ns);
     if (is_generator(inquiry))
-        mh_say_fix(out,
-                   "make batches ahead of the loop: wrap the generator in an IterableDataset, and "
-                   "DataLoader(dataset, batch_size=None, num_workers=1)");
+        mh_say_fix(out, "make batches ahead of the loop: millhead.prefetch(batches, 2%s)",
+                   out->cause == MH_CAUSE_PYTHON ? ", mode=\"process\"" : "");
     else
         mh_say_fix(out, "num_workers=%d (now %d): %s", found->value, inquiry->base.workers,
                    why_workers(inquiry));
@@ -350,7 +355,7 @@ static mh_status fix_lock(mh_inquiry *inquiry, mh_error *err)
  * moves the work. */
 static int most_useful_workers(const mh_inquiry *inquiry, int most)
 {
-    int stream = inquiry->facts->iterable || is_generator(inquiry);
+    int stream = inquiry->facts->iterable || is_generator(inquiry) || is_prefetched(inquiry);
     int alike = inquiry->base.workers > 1 ? inquiry->base.workers : 1;
     return stream && most > alike ? alike : most;
 }

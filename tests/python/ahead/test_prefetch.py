@@ -175,6 +175,22 @@ def test_a_watched_loop_tells_what_making_items_takes(mode: str) -> None:
     assert ahead.stats(reset=True) and ahead.stats()["batches"] == 0
 
 
+def test_the_fix_for_a_loop_over_a_generator_is_prefetch() -> None:
+    class Slow:
+        def __iter__(self) -> Iterator[int]:
+            for number in range(40):
+                time.sleep(0.02)
+                yield number
+
+    watched = millhead.watch(Slow())
+    for _ in watched:
+        time.sleep(0.02)
+    verdict = watched.verdict()
+    assert verdict["cause"] == "latency-bound"
+    assert "millhead.prefetch(batches, 2)" in verdict["fix"]
+    assert verdict["predicted_gain"] > 1.2
+
+
 @pytest.mark.parametrize("n", [0, -1, 1.5])
 def test_a_wrong_count_or_mode_is_refused(n: Any) -> None:
     with pytest.raises(ValueError, match="n should be"):
