@@ -520,7 +520,7 @@ def test_a_cap_nothing_fits_under(here: Path) -> None:
         (["mine:none"], "mine.py has no 'none' (TARGET)"),
         (["mine:waits", "-o", "no/such/file.yaml"], "cannot write: No such file or directory"),
         (["mine:waits", "-o", "tmp"], "cannot write: Is a directory (tmp)"),
-        (["mine:waits", "--memory", "much"], "'much' is no size like 2GB"),
+        (["mine:waits", "--memory", "much"], "'much' is not a size like 2GB"),
         (["mine:waits", "--batch-size", "4,0"], "'0' is not a whole number of 1 or more"),
         (["mine:waits", "--max-workers", "-1"], "(tune): see millhead tune --help"),
     ],
