@@ -10,6 +10,14 @@
 const char mh_cli_data_help[] =
     "  --fields A,B       only these\n"
     "  --format NAME      of millhead list (default: found out from the data)\n"
+    "  --pipeline STEPS   of pictures: \"image: decode | resize 224x224\" (millhead list)\n"
+    "  --profile NAME     of pictures: exact (default), or fast, which decodes fewer pixels\n"
+    "  --window SIZES     of arrays: time=4,lat=64,lon=64\n"
+    "  --stride STEPS     from window to window (default: the window)\n"
+    "  --select RANGES    of dimensions: time=0:100 by place, lat=40..60 by coordinate\n"
+    "  --target OFFSETS   of a second window: time=6\n"
+    "  --decode HOW       of arrays: cf (default), or none for values as stored\n"
+    "  --index FILE       keeps what opening a folder found out; off: nothing does\n"
     "  --storage OPTIONS  of URLs: key=...,secret=...,endpoint_url=..., any of them\n"
     "  --cache DIR:SIZE   keep what comes from URLs on a local disk\n";
 

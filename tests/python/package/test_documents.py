@@ -36,7 +36,7 @@ def _snippets(document: Path) -> list[str]:
 
 
 SNIPPETS = _snippets(ROOT / "README.md")
-BELOW = ("ranks", "migration")  # these have tests of their own
+BELOW = ("ranks", "migration", "images", "zarr", "remote")  # these have tests of their own
 OTHERS = [
     pytest.param(snippet, id=f"{document.stem}-{number}")
     for document in sorted((ROOT / "docs").glob("*.md"))
@@ -71,6 +71,62 @@ def test_a_snippet_of_the_documents_runs(snippet: str, tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# What the snippets about data take for granted: data, and the reader's own functions
+PREPARED = """
+import csv, subprocess, sys
+import millhead, numpy
+from pathlib import Path
+from PIL import Image
+from millhead.torch import DataLoader
+
+def synth(*arguments):
+    command = Path(sys.executable).with_name("millhead")
+    subprocess.run([command, "synth", *arguments], check=True, stdout=subprocess.DEVNULL)
+
+def train(*batch): pass
+def augment(sample): return sample["image"], sample["label"]
+
+Path("imagenet").mkdir()
+synth("imagenet", "imagenet/train", "--count", "70")
+Path("train").symlink_to("imagenet/train")
+synth("weather", "era5.zarr", "--count", "8", "--lat", "65", "--lon", "130")
+with open("segmentation.csv", "w", newline="") as file:
+    rows = csv.writer(file)
+    rows.writerow(["image", "mask"])
+    for number in range(3):
+        Image.new("RGB", (300, 280)).save(f"{number}.png")
+        Image.new("L", (300, 280)).save(f"{number}-mask.png")
+        rows.writerow([f"{number}.png", f"{number}-mask.png"])
+"""
+
+
+@pytest.mark.parametrize("page", ["images", "zarr"])
+def test_the_snippets_about_data_run(page: str, tmp_path: Path) -> None:
+    snippets = _snippets(ROOT / f"docs/{page}.md")
+    assert snippets
+    script = tmp_path / "snippets.py"
+    script.write_text(
+        PREPARED + "".join(f"{snippet}\nnext(iter(loader))\n" for snippet in snippets)
+    )
+    done = subprocess.run(
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_snippets_about_remote_data_can_be_read() -> None:
+    """Their servers are not here; tests/python/remote has some."""
+    snippets = _snippets(ROOT / "docs/remote.md")
+    assert snippets
+    for snippet in snippets:
+        compile(snippet, "remote.md", "exec")
 
 
 def test_the_snippets_about_ranks_run_one_after_the_other(tmp_path: Path) -> None:
