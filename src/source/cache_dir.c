@@ -24,6 +24,7 @@
 
 #define ENTRY_PATH (2 + 1 + MH_CACHE_KEY + 8) /* "ab/KEY.part" */
 #define COUNT_AGAIN_S 3600u
+#define EVICT_SHARE 16u /* of the limit is freed at a time: other threads write meanwhile */
 
 struct mh_cache_dir {
     /* set at open, then read-only */
@@ -184,6 +185,8 @@ mh_cache_found mh_cache_dir_read(mh_cache_dir *self, const mh_cache_key *key, ui
     if (fd < 0 || fstat(fd, &about) != 0) {
         if (fd >= 0)
             close(fd);
+        else if (errno == ELOOP) /* a link that somebody put there */
+            (void)unlinkat(self->space, path, 0);
         return MH_CACHE_MISS;
     }
     uint64_t size = (uint64_t)about.st_size;
@@ -255,8 +258,13 @@ int mh_cache_dir_begin(mh_cache_dir *self, const mh_cache_key *key)
             give_up(self, errno);
         return -2;
     }
-    if (mh_cache_lock(part, F_WRLCK) && is_current(self, part, path))
-        return part;
+    if (mh_cache_lock(part, F_WRLCK) && is_current(self, part, path)) {
+        char entry[ENTRY_PATH];
+        entry_path(entry, key, "");
+        if (faccessat(self->space, entry, F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+            return part;
+        (void)unlinkat(self->space, path, 0); /* somebody was faster: it is there now */
+    }
     self->stats.misses--; /* it is asked for again */
     close(part);
     return -1;
@@ -274,9 +282,9 @@ static bool reserve(mh_cache_dir *self, uint64_t bytes)
         return false;
     }
     uint64_t total = atomic_fetch_add(&ledger->bytes, bytes) + bytes;
-    if (total > self->limit) {
-        self->stats.evicted_bytes += mh_cache_evict(&self->root, total - self->limit);
-        total = ledger->bytes;
+    for (uint64_t freed = 1; total > self->limit && freed; total = ledger->bytes) {
+        freed = mh_cache_evict(&self->root, total - self->limit + self->limit / EVICT_SHARE);
+        self->stats.evicted_bytes += freed;
     }
     if (total <= self->limit)
         return true;

