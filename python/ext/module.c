@@ -336,6 +336,7 @@ static PyMethodDef core_functions[] = {
     {"probe_start", mh_core_probe_start, METH_NOARGS,
      "Begin to probe the main thread, which must be the caller's; False where it cannot be."},
     {"probe_stop", mh_core_probe_stop, METH_NOARGS, "End probing; also at the interpreter's end."},
+    {"probe_pause", mh_core_probe_pause, METH_NOARGS, "Ask nothing until probe_start."},
     {"probe_take", mh_core_probe_take, METH_NOARGS,
      "(probes, native) since the last call: how often it was looked, and it was in native code."},
     {"probe_answer", mh_core_probe_answer, METH_VARARGS, "The handler of the probe's signal."},

@@ -117,6 +117,7 @@ mh_pool *mh_pool_of(PyObject *pool); /* the pool behind a Pool object */
 /* --- native_share.c: functions of the module --- */
 PyObject *mh_core_probe_start(PyObject *module, PyObject *unused);
 PyObject *mh_core_probe_stop(PyObject *module, PyObject *unused);
+PyObject *mh_core_probe_pause(PyObject *module, PyObject *unused);
 PyObject *mh_core_probe_take(PyObject *module, PyObject *unused);
 PyObject *mh_core_probe_answer(PyObject *module, PyObject *arguments);
 

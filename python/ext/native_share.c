@@ -43,6 +43,12 @@ PyObject *mh_core_probe_stop(PyObject *module, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+PyObject *mh_core_probe_pause(PyObject *module, PyObject *unused)
+{
+    mh_native_share_pause();
+    Py_RETURN_NONE;
+}
+
 /* The interpreter resets the handlers that Python set at its end: the signal would kill. */
 static bool stop_at_exit(PyObject *module)
 {
@@ -62,7 +68,7 @@ static bool stop_at_exit(PyObject *module)
 PyObject *mh_core_probe_start(PyObject *module, PyObject *unused)
 {
     if (mh_native_share_runs())
-        return PyBool_FromLong(mh_native_share_again());
+        return PyBool_FromLong(set_pythons_handler(module) && mh_native_share_again());
     if (!stop_at_exit(module))
         return NULL;
     return PyBool_FromLong(set_pythons_handler(module) && mh_native_share_start());

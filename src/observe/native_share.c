@@ -117,7 +117,7 @@ static bool make_timer(void)
 
 bool mh_native_share_again(void)
 {
-    bool own = pthread_equal(share.thread, pthread_self());
+    bool own = pthread_equal(share.thread, pthread_self()) && set_handler();
     if (own)
         mh_native_share_resume();
     return own;

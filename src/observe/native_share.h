@@ -22,7 +22,8 @@ int mh_native_share_signal(void);
 /* Whether it runs, in this process: timers do not survive a fork. */
 bool mh_native_share_runs(void);
 
-/* Where it runs: ends a pause. False in another thread than the one that started it. */
+/* Where it runs: ends a pause, and comes before a handler that was set meanwhile. False in another
+ * thread than the one that started it. */
 bool mh_native_share_again(void);
 
 /* Begins to look at the calling thread. The handler the signal has now, which must be there, has

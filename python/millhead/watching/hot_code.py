@@ -144,20 +144,41 @@ class HotCode:
 
 
 _process: tuple[int, HotCode] | None = None
+#: Loops that are watched now, in this process.
+_loops = 0
 
 
 def start() -> HotCode | None:
     """Have this process's main thread looked at; None where that is not the caller's."""
-    global _process
+    global _process, _loops
     if threading.current_thread() is not threading.main_thread():
         return None
     if _process is None or _process[0] != os.getpid():
-        hot = HotCode()
-        if not _core.probe_start() or not _core.ticks_start(hot.look):
-            return None
+        _process, _loops = (os.getpid(), HotCode()), 0
+        atexit.unregister(_core.ticks_stop)
         atexit.register(_core.ticks_stop)
-        _process = (os.getpid(), hot)
-    return _process[1]
+    hot = _process[1]
+    return hot if _core.probe_start() and _core.ticks_start(hot.look) else None
+
+
+def start_loop() -> HotCode | None:
+    """The same for a loop, until ``end_loop``."""
+    global _loops
+    hot = start()
+    if hot is not None:
+        _loops += 1
+    return hot
+
+
+def end_loop(hot: HotCode | None) -> None:
+    """A loop that ``start_loop`` gave this is over; after the last one nobody is looked at."""
+    global _loops
+    if _process is None or _process != (os.getpid(), hot):
+        return
+    _loops = max(0, _loops - 1)
+    if _loops == 0 and threading.current_thread() is threading.main_thread():
+        _core.ticks_stop()
+        _core.probe_pause()
 
 
 def _is_plumbing(frame: FrameType) -> bool:

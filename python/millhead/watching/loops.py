@@ -96,7 +96,7 @@ class Epoch:
         if watch.hooks is not None:
             self.ask, self.got = _with_hooks(self._steps, watch.hooks)
         self._ended = False
-        self._hot = hot_code.start()
+        self._hot = hot_code.start_loop()
         #: What the sampler took for the first orders, while the iterator was made.
         self.drawn_ns = 0
         #: Of a loop that makes its batches itself.
@@ -172,6 +172,7 @@ class Epoch:
         watch.past.append(totals)
         watch.live.discard(self)
         self._steps.close()
+        hot_code.end_loop(self._hot)
 
     def totals(self) -> dict[str, int]:
         """What it comes to so far."""

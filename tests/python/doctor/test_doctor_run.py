@@ -215,7 +215,7 @@ def test_a_probe_of_the_storage_goes_into_the_verdict(tmp_path: Path) -> None:
     probe.write_text('{"tiers": [{"name": "disk sequential", "mb_per_s": 140}]}')
     done = _doctor(tmp_path, "--probe", str(probe), "--", *_program(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert "one reader gets 140 MB/s" in " ".join(done.stderr.split())
+    assert "the probe measured 140 MB/s for one sequential" in " ".join(done.stderr.split())
 
 
 def test_a_probe_that_is_none_is_told_before_the_program_runs(tmp_path: Path) -> None:

@@ -210,9 +210,15 @@ def test_a_notebook_gets_a_frame_of_its_own(run: Path) -> None:
     assert (found["height"], found["sandbox"]) == ("321", "allow-scripts")
 
 
-def test_a_run_that_is_not_there_is_told_in_the_commands_words(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"^millhead: .*gone.* \(report\): "):
+def test_a_run_that_is_not_there_is_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="gone"):
         millhead.report.show(tmp_path / "gone")
+
+
+def test_a_run_that_cannot_be_read_is_told_in_the_commands_words(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RuntimeError, match=r"^millhead: .*empty.* \(report\): "):
+        millhead.report.show(tmp_path / "empty")
 
 
 # --- in a browser ---

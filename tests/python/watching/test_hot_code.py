@@ -87,6 +87,14 @@ def test_a_fix_names_the_function(tmp_path: Path) -> None:
     assert any("slow_function" in line for line in diagnosis(tmp_path)["evidence"])
 
 
+def test_the_clocks_stop_with_the_last_loop(tmp_path: Path) -> None:
+    watched(tmp_path, 0)
+    assert hot_code._loops == 0
+    _core.probe_take()
+    slow_function(0.1)
+    assert _core.probe_take() == (0, 0)
+
+
 def test_nobody_is_looked_at_from_another_thread(tmp_path: Path) -> None:
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(hot_code.start()))

@@ -246,7 +246,7 @@ def test_any_iterable_has_waits_and_steps(tmp_path: Path) -> None:
         time.sleep(0.001)
     watched.close()
     told = [event["event"] for event in _events(tmp_path)]
-    assert [name for name in told if name not in ("usage", "system", "gpu")] == [
+    assert [name for name in told if name not in ("usage", "system", "gpu", "hot")] == [
         "header",
         "loader",
         "setup",
