@@ -38,7 +38,6 @@ def test_a_slow_link_asks_for_reads_in_flight() -> None:
     assert found["cause"] == "latency-bound", found
     assert found["fix_settings"]["in_flight"] > 16
     assert found["predicted_gain"] > 1.5
-    assert "at most" in found["fix"]
     assert any(" in flight give at most " in line for line in found["evidence"]), found["evidence"]
 
 
