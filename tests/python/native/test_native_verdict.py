@@ -25,11 +25,11 @@ for batch in loader:
 """
 
 
-def verdict(data: str, **options: Any) -> dict[str, Any]:
+def verdict(data: str, step_s: float = 0.002, **options: Any) -> dict[str, Any]:
     with millhead.Loader(data, 8, threads=1, **options) as loader:
         watched = millhead.watch(loader)
         for _ in watched:
-            time.sleep(0.002)
+            time.sleep(step_s)
         return watched.verdict()
 
 
@@ -42,7 +42,7 @@ def test_a_slow_link_asks_for_reads_in_flight() -> None:
 
 
 def test_a_loop_that_keeps_up_is_healthy() -> None:
-    assert verdict("synthetic:count=800,shape=10")["cause"] == "device-bound"
+    assert verdict("synthetic:count=800,shape=10", step_s=0.02)["cause"] == "device-bound"
 
 
 def test_doctor_sees_the_native_loader_of_a_program(tmp_path: Path) -> None:
