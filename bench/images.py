@@ -5,8 +5,8 @@
 Writes images.md, images.svg and images.json. In every round each arm runs once, in random order: the limit (a bare
 loop over libjpeg, bench/limits/pictures.c) twice, millhead exact and fast, torch with Pillow and with OpenCV, tf.data
 and DALI where out/peers has them (bench/peers.sh tensorflow dali). A ratio is that of an arm to the limit in the same
-round; its interval is a bootstrap over rounds. The limit against itself is the A/A row: differences under twice its
-spread are none. Run it on a machine that does nothing else.
+round; its interval is a bootstrap over rounds. The limit against itself is the A/A row: smaller differences than
+twice its spread do not count. Run it on a machine that does nothing else.
 """
 
 from __future__ import annotations

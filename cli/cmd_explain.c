@@ -45,7 +45,7 @@ static void print_list(bool json)
     (void)printf(json ? "]}\n" : "");
 }
 
-/* A link's text without its target, which is a file that is not here; all else as it is. */
+/* Keeps the text of a link and drops its target, a file that a reader here lacks. */
 static void print_text(const char *text)
 {
     const char *no_colour = getenv("NO_COLOR");

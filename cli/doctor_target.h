@@ -10,7 +10,7 @@
  * is found where a shell would find it and is no recorded run. Such a line is Python's business. */
 bool mh_doctor_has_program(int argc, char **argv);
 
-/* Whether the directory was written by `millhead bench`: it holds runs and is none. */
+/* Whether the directory was written by `millhead bench`: it holds runs but is not one itself. */
 bool mh_doctor_is_bench(const char *path);
 
 /* Prints the runs of such a directory, and how to look at one. Returns the exit code. */

@@ -57,3 +57,16 @@ def test_doctor_sees_the_native_loader_of_a_program(tmp_path: Path) -> None:
     found = json.loads(done.stdout[done.stdout.index("{") :])
     assert found["cause"] == "latency-bound", found
     assert found["fix_settings"]["in_flight"] > 16
+
+
+def test_the_gain_is_called_a_bound(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(LOOP)
+    arguments = [sys.executable, str(program), "synthetic:count=800,shape=10", "latency=20ms"]
+    done = subprocess.run(
+        [COMMAND, "doctor", "-o", str(tmp_path / "run"), "--", *arguments],
+        capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text
+    assert "  at most " in text and "expected: " not in text
