@@ -20,7 +20,8 @@
 typedef struct read_request {
     const char **paths; /* ended by NULL */
     mh_cli_data data;
-    const char *shuffle, *on_error;
+    mh_cli_maybe shuffle;
+    const char *on_error;
     int threads, prefetch, in_flight; /* -1, 0, 0: the library's default */
     bool drop_last, uneven, hash, json, help;
     mh_loader_options options;
@@ -47,8 +48,8 @@ static void print_help(void)
         "options:\n"
         "  --batch-size N     samples of a batch (default 1)\n"
         "%s"
-        "  --shuffle          in random order; --shuffle=blocks: chunk by chunk, mixed;\n"
-        "                     --shuffle=torch: that of its DistributedSampler\n"
+        "  --shuffle [KIND]   in random order; blocks: chunk by chunk, mixed; torch: that of\n"
+        "                     its DistributedSampler\n"
         "  --seed N           of the order (default 0)\n"
         "  --epoch N          which epoch (default 0)\n"
         "  --rank N           of --world: read this rank's share (default 0)\n"
@@ -89,14 +90,21 @@ static bool take_on_error(read_request *request)
     return !request->on_error;
 }
 
+static const char *const shuffles[] = {"true", "false", "blocks", "torch", NULL};
+
 static bool take_shuffle(read_request *request)
 {
-    const char *shuffle = request->shuffle;
-    if (shuffle)
-        request->options.shuffle = strcmp(shuffle, "torch") == 0    ? MH_SHUFFLE_TORCH
-                                   : strcmp(shuffle, "blocks") == 0 ? MH_SHUFFLE_BLOCKS
-                                                                    : MH_SHUFFLE_ALL;
-    return !shuffle || !*shuffle || request->options.shuffle != MH_SHUFFLE_ALL;
+    static const int kinds[] = {MH_SHUFFLE_ALL, MH_SHUFFLE_NONE, MH_SHUFFLE_BLOCKS,
+                                MH_SHUFFLE_TORCH};
+    const char *given = request->shuffle.value;
+    if (!given)
+        return true;
+    for (size_t at = 0; shuffles[at]; at++)
+        if (strcmp(*given ? given : "true", shuffles[at]) == 0) {
+            request->options.shuffle = kinds[at];
+            return true;
+        }
+    return false;
 }
 
 static int check(read_request *request)
@@ -104,8 +112,8 @@ static int check(read_request *request)
     mh_loader_options *options = &request->options;
     if (!take_shuffle(request))
         return mh_cli_fail(MH_CLI_USAGE, WHERE,
-                           "give --shuffle, --shuffle=blocks or --shuffle=torch",
-                           "--shuffle is '%s'", request->shuffle);
+                           "give --shuffle alone, or blocks, torch, true or false",
+                           "--shuffle is '%s'", request->shuffle.value);
     if (!take_on_error(request))
         return mh_cli_fail(MH_CLI_USAGE, WHERE, "give raise, skip or replace", "--on-error is '%s'",
                            request->on_error);
@@ -147,6 +155,7 @@ static int parse(read_request *request, int argc, char **argv)
     };
     mh_loader_options_init(options);
     mh_cli_data_init(&request->data);
+    request->shuffle.choices = shuffles;
     request->threads = -1;
     int bad = mh_cli_read(table, sizeof table / sizeof *table, request->paths, (size_t)argc, argc,
                           argv, WHERE);

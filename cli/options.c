@@ -12,7 +12,17 @@ enum {
     FIRST_VALUE = 256, /* above all characters: mh_cli_bad_option tells long options by it */
 };
 
-static int read_value(const mh_cli_option *option, const char *where)
+static void read_maybe(mh_cli_maybe *maybe, int argc, char **argv)
+{
+    maybe->value = optarg ? optarg : "";
+    for (size_t at = 0; !optarg && optind < argc && maybe->choices[at]; at++)
+        if (strcmp(maybe->choices[at], argv[optind]) == 0) {
+            maybe->value = argv[optind++];
+            return;
+        }
+}
+
+static int read_value(const mh_cli_option *option, int argc, char **argv, const char *where)
 {
     switch (option->kind) {
     case MH_CLI_FLAG:
@@ -30,7 +40,7 @@ static int read_value(const mh_cli_option *option, const char *where)
         *(const char **)option->place = optarg;
         return MH_CLI_OK;
     case MH_CLI_MAYBE:
-        *(const char **)option->place = optarg ? optarg : "";
+        read_maybe(option->place, argc, argv);
         return MH_CLI_OK;
     }
     return MH_CLI_USAGE;
@@ -117,7 +127,7 @@ int mh_cli_read(const mh_cli_option *options, size_t count, const char **words, 
         const mh_cli_option *option = answered(options, count, answer);
         if (!option)
             return bad_option(answer, argv, where, todo, options, count);
-        int bad = read_value(option, where);
+        int bad = read_value(option, argc, argv, where);
         if (bad || option == help)
             return bad;
     }

@@ -13,8 +13,14 @@ typedef enum mh_cli_kind {
     MH_CLI_SIZE,    /* uint64_t: bytes, `least` or more */
     MH_CLI_SECONDS, /* double */
     MH_CLI_TEXT,    /* const char *: as given */
-    MH_CLI_MAYBE,   /* const char *: the value after '=', "" where none is given */
+    MH_CLI_MAYBE,   /* mh_cli_maybe */
 } mh_cli_kind;
+
+/* A value that may be left out: it stands after '=', or is the next word where that is a choice. */
+typedef struct mh_cli_maybe {
+    const char *value;          /* "" where none is given */
+    const char *const *choices; /* ended by NULL */
+} mh_cli_maybe;
 
 typedef struct mh_cli_option {
     const char *name; /* "--workers", or "-o" */

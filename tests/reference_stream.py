@@ -44,6 +44,17 @@ def runs(count: int, size: int) -> list[list[int]]:
     return [list(range(at, min(at + size, count))) for at in range(0, count, size)]
 
 
+def is_arrays(folder: Path) -> bool:
+    """Whether a folder holds arrays and nothing else; more than 64 are samples."""
+    names = [entry.suffix for entry in folder.glob("[!.]*")]
+    return 0 < len(names) <= 64 and set(names) <= {".npy", ".npz"}
+
+
+def files_of(path: str) -> list[str]:
+    """A file, or the arrays of a folder."""
+    return sorted(map(str, Path(path).glob("[!.]*"))) if Path(path).is_dir() else [path]
+
+
 class Arrays:
     """NumPy's files: one field each, or one for each member of an archive or of a structure."""
 
@@ -52,7 +63,7 @@ class Arrays:
 
     def __init__(self, paths: list[str]) -> None:
         self.arrays: dict[str, np.ndarray] = {}
-        for path in paths:
+        for path in [file for path in paths for file in files_of(path)]:
             loaded = np.load(path)
             found = loaded if path.endswith(".npz") else {Path(path).stem: loaded}
             for name, array in found.items():
@@ -200,7 +211,7 @@ def load(paths: list[str], options: argparse.Namespace) -> Data:
     """What the paths stand for."""
     if zarrs.is_store(paths[0]):
         return zarrs.Zarr(paths[0], options)
-    if Path(paths[0]).is_dir():
+    if Path(paths[0]).is_dir() and not is_arrays(Path(paths[0])):
         return files.Folder(paths[0], options)
     if paths[0].endswith((".csv", ".jsonl")):
         return files.Manifest(paths[0], options)
@@ -430,7 +441,7 @@ def main() -> None:
     parser.add_argument("data", nargs="+", metavar="DATA")
     parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--fields", type=lambda text: text.split(","))
-    parser.add_argument("--shuffle", nargs="?", const="keyed", choices=["torch", "keyed", "blocks"])
+    parser.add_argument("--shuffle", nargs="?", const="keyed", choices=["torch", "keyed", "blocks", "true"])
     for name in ("seed", "epoch", "rank", "start"):
         parser.add_argument(f"--{name}", type=int, default=0)
     parser.add_argument("--world", type=int, default=1)

@@ -10,14 +10,29 @@
 #include "base/error.h"
 #include "format/format.h"
 #include "format/npy_arrays.h"
+#include "format/npy_folder.h"
 #include "format/npy_header.h"
+#include "source/source.h"
 
 #include <stdio.h>
 #include <string.h>
 
+static int folder_probe(const mh_candidate *candidate)
+{
+    mh_npy_folder folder;
+    if (candidate->source != &mh_source_file ||
+        mh_npy_folder_list(&folder, candidate->path, NULL) != MH_OK)
+        return 0;
+    int found = folder.count > 0;
+    mh_npy_folder_deinit(&folder);
+    return found;
+}
+
 /* An archive is one of NumPy's when its first file is an array; a long name is not seen whole. */
 static int npy_probe(const mh_candidate *candidate)
 {
+    if (candidate->directory)
+        return folder_probe(candidate);
     const uint8_t *head = candidate->head;
     size_t size = candidate->head_size;
     if (size >= MH_NPY_MAGIC_BYTES && memcmp(head, MH_NPY_MAGIC, MH_NPY_MAGIC_BYTES) == 0)

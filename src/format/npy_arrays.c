@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "format/npy_folder.h"
 #include "format/npy_header.h"
 #include "format/zip_directory.h"
 
@@ -268,16 +269,31 @@ static mh_status add_file(reader *r, uint32_t object, mh_error *err)
     return at_place(add_array(r, &at, size, name, err), file->name, err);
 }
 
+/* A file, or the files of a folder. */
+static mh_status add_path(mh_dataset *dataset, const char *path, mh_error *err)
+{
+    uint32_t object;
+    mh_npy_folder folder = {.count = 0};
+    if (dataset->source == &mh_source_file)
+        MH_TRY(mh_npy_folder_list(&folder, path, err));
+    if (folder.count == 0)
+        return mh_dataset_add_object(dataset, path, &object, err);
+    mh_status status = MH_OK;
+    for (size_t i = 0; i < folder.count && status == MH_OK; i++)
+        status = mh_dataset_add_object(dataset, folder.paths[i], &object, err);
+    mh_npy_folder_deinit(&folder);
+    return status;
+}
+
 mh_status mh_npy_arrays_read(mh_dataset *dataset, const char *const *paths, size_t count,
                              mh_error *err)
 {
-    uint32_t object;
     reader r = {.dataset = dataset, .arrays = mh_calloc(1, sizeof *r.arrays)};
     dataset->own = r.arrays;
     if (!r.arrays)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu files", count);
     for (size_t i = 0; i < count; i++)
-        MH_TRY(mh_dataset_add_object(dataset, paths[i], &object, err));
+        MH_TRY(add_path(dataset, paths[i], err));
     const mh_source_options options = mh_dataset_source_options(dataset, 1);
     MH_TRY(dataset->source->open(&r.source, &dataset->objects, &options, err));
     r.header = mh_calloc(1, sizeof *r.header);

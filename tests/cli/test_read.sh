@@ -183,6 +183,16 @@ for shuffle in "" --shuffle --shuffle=torch; do
         [ "$sum" = "$samples" ] || fail "$world ranks, resumed: $sum and not $samples"
     done
 done
+for pair in "=true true" "=blocks blocks" "=torch torch" "=false false"; do
+    hashed "$@" --batch-size 7 --shuffle${pair% *} --seed 5
+    stream=$(value stream_xxh3)
+    hashed --shuffle ${pair#* } "$@" --batch-size 7 --seed 5
+    [ "$(value stream_xxh3)" = "$stream" ] || fail "--shuffle ${pair#* } is not --shuffle${pair% *}"
+done
+hashed "$data/label.npy" "$data/x.npy" --batch-size 7
+stream=$(value stream_xxh3)
+hashed "$data" --batch-size 7
+[ "$(value stream_xxh3)" = "$stream" ] || fail "a folder of arrays is not its files"
 hashed "$@" --shuffle --seed 5
 samples=$(value samples_xxh3)
 hashed "$@" --shuffle --seed 6

@@ -257,3 +257,25 @@ def test_a_cut_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(whole[:-30])
     with pytest.raises(millhead.Error, match=r"a\.npz: zip archive without its end"):
         millhead.open(tmp_path / "a.npz")
+
+
+def test_a_folder_of_arrays_stands_for_its_files(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(12).reshape(6, 2))
+    np.savez(tmp_path / "more.npz", y=np.arange(6), z=np.ones(6))
+    (tmp_path / ".hidden").write_text("not looked at")
+    data = millhead.open(str(tmp_path))
+    assert (len(data), sorted(data.fields)) == (6, ["x", "y", "z"])
+    with millhead.Loader(str(tmp_path), 4, output="numpy") as loader:
+        assert [batch["x"].tolist() for batch in loader][1] == [[8, 9], [10, 11]]
+
+
+def test_a_folder_with_anything_else_is_one_of_files(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(6))
+    (tmp_path / "readme.txt").write_text("another file")
+    assert list(millhead.open(str(tmp_path)).fields) == ["bytes"]
+
+
+def test_many_arrays_are_samples(tmp_path: Path) -> None:
+    for number in range(65):
+        np.save(tmp_path / f"{number}.npy", np.arange(3))
+    assert len(millhead.open(str(tmp_path))) == 65
