@@ -33,11 +33,12 @@ const char *mh_cli_data_remedy(mh_status status, const mh_error *err)
         return "see docs/remote.md";
     switch (status) {
     case MH_ERR_INVALID:
-        return "check the options, and that the files belong together";
+        return "check the options";
     case MH_ERR_NOT_FOUND:
         return "give a path that is there";
     case MH_ERR_CORRUPT:
-        return "write the file again, or give another";
+        return err->place.sample == MH_NOWHERE ? "write the file again, or give another"
+                                               : "write the file again, or give --on-error skip";
     case MH_ERR_UNSUPPORTED:
         return "convert it to what millhead list names, with numbers of a plain type";
     case MH_ERR_NOMEM:

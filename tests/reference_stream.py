@@ -63,7 +63,7 @@ class Arrays:
 
     def __init__(self, paths: list[str]) -> None:
         self.arrays: dict[str, np.ndarray] = {}
-        for path in [file for path in paths for file in files_of(path)]:
+        for path in [file for given in paths for file in files_of(given)]:
             loaded = np.load(path)
             found = loaded if path.endswith(".npz") else {Path(path).stem: loaded}
             for name, array in found.items():
@@ -441,7 +441,9 @@ def main() -> None:
     parser.add_argument("data", nargs="+", metavar="DATA")
     parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--fields", type=lambda text: text.split(","))
-    parser.add_argument("--shuffle", nargs="?", const="keyed", choices=["torch", "keyed", "blocks", "true"])
+    parser.add_argument(
+        "--shuffle", nargs="?", const="keyed", choices=["torch", "keyed", "blocks", "true"]
+    )
     for name in ("seed", "epoch", "rank", "start"):
         parser.add_argument(f"--{name}", type=int, default=0)
     parser.add_argument("--world", type=int, default=1)

@@ -68,6 +68,16 @@ class Opened:
         known.append(Field("int64", ()))
         return {name: known[at] for name, at in self.places}
 
+    def summary(self) -> str:
+        """The fields in a few words: "image uint8 (467, 623, 3) ragged, label int64"."""
+        return ", ".join(
+            " ".join(
+                [name, field.dtype, *([str(field.shape)] if field.shape else [])]
+                + ["ragged"] * field.ragged
+            )
+            for name, field in self.fields().items()
+        )
+
     def batch(self, arrays: tuple[_core.NativeField, ...]) -> dict[str, Any]:
         """What the core read, by name."""
         return {name: self._field(arrays[at]) for name, at in self.places}

@@ -38,6 +38,9 @@ class Dataset:
     def __len__(self) -> int:
         return self._count
 
+    def __repr__(self) -> str:
+        return f"millhead.open({self.data!r}): {self._count} samples of {self._opened.summary()}"
+
     @property
     def fields(self) -> dict[str, Field]:
         """The type and the shape of each field of a sample."""

@@ -208,6 +208,12 @@ class Loader:
             on_error=self.on_error,
         )
 
+    def __repr__(self) -> str:
+        return (
+            f"millhead.Loader({self.data!r}, {self.batch_size}): {self._length} batches of "
+            f"{self._opened.summary()}"
+        )
+
     def __len__(self) -> int:
         """Batches of this rank in an epoch."""
         return self._length

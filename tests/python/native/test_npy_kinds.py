@@ -265,7 +265,9 @@ def test_a_folder_of_arrays_stands_for_its_files(tmp_path: Path) -> None:
     (tmp_path / ".hidden").write_text("not looked at")
     data = millhead.open(str(tmp_path))
     assert (len(data), sorted(data.fields)) == (6, ["x", "y", "z"])
+    assert repr(data).endswith(": 6 samples of x int64 (2,), y int64, z float64")
     with millhead.Loader(str(tmp_path), 4, output="numpy") as loader:
+        assert repr(loader).endswith(", 4): 2 batches of x int64 (2,), y int64, z float64")
         assert [batch["x"].tolist() for batch in loader][1] == [[8, 9], [10, 11]]
 
 
