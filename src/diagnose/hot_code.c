@@ -107,6 +107,8 @@ static void loop_facts(const mh_hots *hots, uint32_t loader, mh_facts *facts)
 
 void mh_hots_facts(mh_hots *hots, uint32_t loader, mh_facts *facts)
 {
+    if (hots->count == 0) /* there is no array either, and qsort must have one */
+        return;
     loop_facts(hots, loader, facts);
     size_t count = one_each(hots, loader);
     for (size_t at = 0; at < count; at++) {
