@@ -81,7 +81,7 @@ class Advice(UserWarning):
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> "Any":

@@ -99,7 +99,7 @@ def _parse(arguments: list[str]) -> Request:
                 raise cli.UsageError(f"option '{option}' needs a value {SEE_HELP}")
             setattr(request, "keep" if option == "-o" else "probe", rest.pop(0))
         elif option.startswith("-"):
-            raise cli.UsageError(f"option '{option}' does not go with a command to run {SEE_HELP}")
+            raise cli.UsageError(_unknown(option))
         else:
             request.command = [option, *rest]
             break
@@ -109,6 +109,12 @@ def _parse(arguments: list[str]) -> Request:
     if request.probe is not None:
         _check_probe(request.probe)
     return request
+
+
+def _unknown(option: str) -> str:
+    if meant := cli.did_you_mean(option, ("--json", "--probe", "--help")):
+        return f"unknown option '{option}' (doctor): {meant}"
+    return f"option '{option}' does not go with a command to run {SEE_HELP}"
 
 
 def _check_probe(path: str) -> None:

@@ -239,6 +239,7 @@ def test_a_directory_that_cannot_be_written_is_told_before_the_program_runs(tmp_
         (["--"], "no program to run"),
         (["-o", "--", "true"], "option '-o' needs a value"),
         (["--pid", "1", "--", "true"], "option '--pid' does not go with a command"),
+        (["--jsn", "--", "true"], "unknown option '--jsn' (doctor): did you mean '--json'?"),
         (["trian.py"], "no script 'trian.py'"),
         (["--", "no-such-command-here"], "cannot start 'no-such-command-here'"),
     ],
