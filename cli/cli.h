@@ -72,7 +72,7 @@ const char *mh_cli_run_remedy(mh_status status);
 /* Whether writing `out` (NULL: nothing) would destroy what is read of `run`. */
 bool mh_cli_is_source(const char *out, const char *run);
 
-/* What to do about a file of --probe that is none. */
+/* What to do about a file of --probe that cannot be used. */
 #define MH_CLI_PROBE_REMEDY "make it with: millhead probe PATH --json > FILE"
 
 /* What is said of a URL that was not asked yet: user, password and query may be secret. */

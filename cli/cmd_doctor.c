@@ -90,7 +90,7 @@ static int parse(doctor_request *request, int argc, char **argv)
                            "give one of PATH, a program, --pid N or --checklist");
     if (request->probe && !request->path)
         return mh_cli_fail(MH_CLI_USAGE, "doctor", "give the directory of a run with it",
-                           "--probe tells of where a run's samples lie");
+                           "--probe says where a run's samples lie");
     return MH_CLI_OK;
 }
 

@@ -199,7 +199,7 @@ static const char *vantage_line(mh_vantage vantage)
 {
     switch (vantage) {
     case MH_VANTAGE_OUTSIDE:
-        return "seen from outside: what the kernel tells of the processes";
+        return "seen from outside: what the kernel reports about the processes";
     case MH_VANTAGE_LOG:
         return "from a log of another tool: it does not tell what its workers waited for";
     default:

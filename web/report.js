@@ -374,7 +374,7 @@
   function honesty(run, timeline, strips) {
     const until = [timeline.work_until, timeline.loop_until].filter((t) => t !== null);
     let text = `${thousands(run.events)} events were read; all numbers are of all of them. `;
-    if (run.ranks.length > 1) text += "Drawn is the first rank that tells of batches. ";
+    if (run.ranks.length > 1) text += "Drawn is the first rank that reports batches. ";
     else if (!until.length) text += "Every one is drawn" + (strips ? ", single samples once there is room for them. " : ". ");
     if (until.length) text += `Each is drawn by itself up to ${time(Math.min(...until) * timeline.unit_s)}; later ones in steps of ` +
       `${time(timeline.bin * timeline.unit_s)}, as dark as they are covered. The longest of each row are always drawn. `;

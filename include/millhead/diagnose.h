@@ -127,7 +127,7 @@ typedef struct mh_rank_cost {
 
 typedef enum mh_vantage {
     MH_VANTAGE_INSIDE,  /* events of the loader itself */
-    MH_VANTAGE_OUTSIDE, /* only what /proc tells of its processes */
+    MH_VANTAGE_OUTSIDE, /* only what /proc says about its processes */
     MH_VANTAGE_LOG,     /* a log of another tool */
 } mh_vantage;
 
@@ -154,7 +154,8 @@ typedef struct mh_hot {
 
 #define MH_HOT_MOST 16
 
-/* What the threads of a native loader did; samples 0: it is none, or nothing was told. */
+/* What the threads of a native loader did; samples 0: not a native loader, or nothing was reported.
+ */
 typedef struct mh_native_sum {
     int threads, in_flight;
     uint64_t samples;    /* that were made */

@@ -19,11 +19,11 @@ typedef struct wait_record {
     uint64_t t;
     uint32_t nth;
     uint32_t waited; /* 1: its wait was seen, not only its step */
-    uint32_t made;   /* 1: its cost has what workers tell of it */
+    uint32_t made;   /* 1: its cost holds what its worker reported */
     mh_batch_cost cost;
 } wait_record;
 
-/* What the worker tells of it. */
+/* What its worker reported. */
 typedef struct work_record {
     mh_record_key key;
     uint64_t t; /* when it began */
@@ -433,7 +433,7 @@ static void add_share(const mh_work_sum *sum, mh_batch_cost *cost)
     cost->transfer = cost->order < cost->wait ? cost->order : cost->wait;
 }
 
-/* Adds what the worker tells of the batch. */
+/* Adds what the worker reported. */
 static void add_work(const mh_batches *batches, wait_record *wait)
 {
     mh_batch_cost *cost = &wait->cost;

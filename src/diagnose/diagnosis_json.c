@@ -26,7 +26,7 @@ static void warn(mh_verdict *verdict, const char *format, ...)
     va_end(arguments);
 }
 
-/* What the run's files tell of themselves. */
+/* What the run's files say about themselves. */
 static void warn_of_files(mh_verdict *out, const mh_run *run)
 {
     if (run->bad_lines)

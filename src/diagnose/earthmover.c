@@ -1,7 +1,7 @@
 /* earthmover.c - events of Earthmover's dataloader-demo: what its batches cost
  * SPDX-License-Identifier: Apache-2.0
  *
- * The log tells of training steps and, in spite of the name "get-batch", of single samples by the
+ * The log has training steps and, in spite of the name "get-batch", of single samples by the
  * pid of their worker. Events are in the order of printing, so everything is sorted by time first.
  */
 #include "diagnose/run_reader.h"

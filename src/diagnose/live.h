@@ -92,7 +92,7 @@ MH_MUST_CHECK mh_status mh_inside_look(mh_inside *inside, mh_error *err);
 size_t mh_inside_workers(const mh_inside *inside, int *out, size_t most);
 
 /* Fills the loader's settings and the batches of that block; those stay the block's. What /proc
- * tells of its workers divides their time into CPU, delay and blocked. */
+ * reports its workers divides their time into CPU, delay and blocked. */
 void mh_inside_sum(mh_inside *inside, const mh_outside *outside, mh_facts *facts);
 
 /* Note number `at`, into `out`; false after the last. */

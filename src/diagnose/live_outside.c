@@ -1,4 +1,4 @@
-/* live_outside.c - what /proc tells of a loop: its processes, their main threads, the machine
+/* live_outside.c - what /proc says about a loop: its processes, their main threads, the machine
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "base/alloc.h"

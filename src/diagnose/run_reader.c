@@ -17,7 +17,7 @@
 /* A run being read. */
 typedef struct reading {
     mh_run *run;
-    mh_batches batches; /* of the first rank that tells of any: the others are added up only */
+    mh_batches batches; /* of the first rank that reports any: the others are added up only */
     mh_usages usages;
     mh_hots hots;
     mh_ranks ranks;
@@ -125,7 +125,7 @@ static mh_status read_file(void *argument, const char *path, uint32_t rank, mh_e
     if (!mh_ranks_begin(&r->ranks, rank))
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a rank");
     r->closely = !r->batches.seen;
-    if (r->closely) { /* a rank before that told of no batch is forgotten */
+    if (r->closely) { /* a rank before it without a batch is forgotten */
         mh_batches_deinit(&r->batches);
         mh_batches_init(&r->batches);
         mh_usages_deinit(&r->usages);
@@ -236,8 +236,8 @@ static mh_status reading_facts(reading *r, const char *path, mh_error *err)
         mh_hots_facts(&r->hots, run->loader, &run->facts);
     }
     if (run->facts.batch_count == 0)
-        return mh_fail(err, MH_ERR_CORRUPT,
-                       "%s tells of no batch: %" PRIu64 " events of other kinds", path, r->events);
+        return mh_fail(err, MH_ERR_CORRUPT, "%s has no batch: %" PRIu64 " events of other kinds",
+                       path, r->events);
     return MH_OK;
 }
 

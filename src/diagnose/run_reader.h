@@ -123,7 +123,7 @@ typedef struct mh_batches {
     mh_loader_seen *loaders;
     size_t loader_count, loader_room;
     uint64_t first_t, last_t; /* of all events */
-    uint64_t worked_t;        /* the end of the last that tells of loading or training */
+    uint64_t worked_t;        /* the end of the last one about loading or training */
     int seen;                 /* anything timed */
 } mh_batches;
 
@@ -182,12 +182,12 @@ void mh_earth_deinit(mh_earth *earth);
 /* --- run.c --- */
 
 /* Sees a run while it is read, to keep what the facts do not hold: its pictures. Of several ranks
- * only the one that is kept batch by batch is told of. */
+ * only the one that is kept batch by batch is reported. */
 typedef struct mh_run_observer {
     void *argument;
     /* Every event in the order of the file. MH_OK, or what ends the reading. */
     mh_status (*event)(void *argument, const mh_log_event *event, mh_error *err);
-    /* A rank that told of no batch: forget its events. */
+    /* A rank without a batch: forget its events. */
     void (*forget)(void *argument);
     /* In the end every batch of the facts: it was asked for at `t`. 0: no memory. */
     int (*batch)(void *argument, uint64_t t, const mh_batch_cost *cost);

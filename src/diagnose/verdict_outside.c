@@ -1,4 +1,4 @@
-/* verdict_outside.c - a verdict from what /proc tells of a run's processes
+/* verdict_outside.c - a verdict from what /proc says about a run's processes
  * SPDX-License-Identifier: Apache-2.0
  *
  * No batch was seen, only what threads did each time they were looked at. The consumer's share of

@@ -265,7 +265,7 @@ static mh_status add_fields(mh_dataset *dataset, mh_error *err)
     return MH_OK;
 }
 
-/* What is not there is told of when it is due, so that it can be skipped. */
+/* A missing file is an error only when it is due, so that it can be skipped. */
 static mh_status look_at_files(mh_dataset *dataset, mh_error *err)
 {
     manifest_data *own = dataset->own;

@@ -1,7 +1,7 @@
 /* log.h - lines of a log turned into events: our own (docs/events.md) and Earthmover's
  * SPDX-License-Identifier: Apache-2.0
  *
- * Bytes are fed in pieces of any size; every whole object is told to a callback at once, so a log
+ * Bytes are fed in pieces of any size; every whole object goes to a callback at once, so a log
  * of any length takes the memory of its longest line, and of that MH_LOG_LINE_BYTES at most. One
  * thread at a time.
  */

@@ -42,7 +42,7 @@ int mh_thread_named(int pid, const char *name, const char *root);
  * arguments. 1 when it made sense, else 0 with *out untouched. */
 int mh_parse_syscall(const char *text, size_t length, mh_thread_look *out);
 
-/* Whether a look that was parsed tells of a lock that processes share: not where it is a thread of
+/* Whether a parsed look shows a lock that processes share: not where it is a thread of
  * its own that process `pid` waits for the end of. */
 bool mh_look_is_locked(const mh_thread_look *look, int pid, const char *root);
 

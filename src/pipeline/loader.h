@@ -116,7 +116,7 @@ void *mh_work_thread(void *room);
 /* Does something; false: there is nothing to do now. Unlocked. */
 bool mh_work_once(mh_work_room *room);
 
-/* The lowest sample that failed is the one that is told of. Locked. */
+/* Of several samples that failed the lowest is reported. Locked. */
 void mh_work_failed(mh_under_way *batch, uint64_t sample, const mh_error *err);
 
 /* So many reads more, or fewer, are with the source. Locked. */

@@ -76,7 +76,7 @@ typedef struct mh_residency_counts {
 
 typedef struct mh_residency mh_residency;
 
-/* A sample that waits no more; or again waits, when a unit was evicted, and is told of later. */
+/* A sample that waits no more; or again waits, when a unit was evicted, and is reported later. */
 typedef void mh_sample_ready(void *context, mh_sample *sample);
 
 /* Bytes that the units of one sample need: the least budget. */

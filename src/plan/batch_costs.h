@@ -6,7 +6,7 @@
 
 #include <millhead/diagnose.h>
 
-/* Nanoseconds. Time spent runnable without a CPU is told apart and is no cost of its own: under
+/* Nanoseconds. Time spent runnable without a CPU is kept apart and is not a cost of its own: under
  * other settings it would be another. */
 typedef struct mh_costs {
     double fetch_cpu, fetch_blocked, fetch_delay;

@@ -17,7 +17,7 @@
 #define MOST_BATCHES 20000 /* of the run: a replay takes some 10 ms */
 #define MOST_WORKERS 1024
 #define MOST_PREFETCH 16
-/* A change of less than this is none. */
+/* A smaller change does not count. */
 #define GAIN 0.02
 /* Threads of other processes looked for, for each CPU, and how closely. */
 #define OTHERS_MOST 4.0

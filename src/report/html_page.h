@@ -56,7 +56,7 @@ void mh_page_each_setting(const char *path, mh_setting_fn each, void *argument);
 
 /* --- data.c: the page's data --- */
 
-/* Whether a lane is of the run the chapter tells of. */
+/* Whether a lane belongs to the run of the chapter. */
 bool mh_lane_drawn(const mh_chapter *chapter, const mh_lane *lane);
 /* Worker rows of a chapter: as many as there are workers, or as were seen. */
 size_t mh_chapter_rows(const mh_chapter *chapter);

@@ -378,7 +378,7 @@ static void worker_row(const frame *f, int worker, double y, double height)
     draw_kind(f, MH_LANE_TRANSFER, worker, y, height, colours[MH_LANE_TRANSFER]);
 }
 
-/* Whether anything is told of how batches were made. */
+/* Whether the run says how batches were made. */
 static bool has_work(const mh_chapter *chapter)
 {
     return has_kind(chapter, MH_LANE_FETCH) || has_kind(chapter, MH_LANE_SAMPLE) ||

@@ -1,4 +1,4 @@
-/* run_chapter.c - what the report tells of one run
+/* run_chapter.c - what the report says about one run
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "report/run_chapter.h"

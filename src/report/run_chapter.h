@@ -1,4 +1,4 @@
-/* run_chapter.h - what the report tells of one run
+/* run_chapter.h - what the report says about one run
  * SPDX-License-Identifier: Apache-2.0
  *
  * A chapter is read in one pass over the events and keeps no batch: sums and quantiles are taken

@@ -25,7 +25,7 @@ typedef struct mh_gather {
     uint64_t row_used[MH_TIMELINE_ROWS]; /* when each was last drawn in */
     uint64_t looked, looked_before;      /* the last two looks at a main process; 0: none */
     uint64_t shared[2]; /* of a worker and of a main process: memory that is others' too */
-    int64_t batches;    /* told of so far */
+    int64_t batches;    /* reported so far */
     mh_rare *rare;
     size_t rare_count, rare_room;
 } mh_gather;

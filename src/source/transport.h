@@ -32,7 +32,7 @@ typedef enum mh_outcome {
     MH_OUTCOME_LINK_LOCAL, /* the address is of a kind that nobody asked for */
     MH_OUTCOME_UNRANGED,   /* the whole object comes, not the range that was asked for */
     MH_OUTCOME_TOO_LONG,   /* more bytes come than were asked for */
-    MH_OUTCOME_FAILED,     /* anything else: no memory, a URL that is none */
+    MH_OUTCOME_FAILED,     /* anything else: no memory, a malformed URL */
 } mh_outcome;
 
 typedef struct mh_exchange mh_exchange;

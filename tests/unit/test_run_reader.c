@@ -652,8 +652,8 @@ static void test_refusals(void **state)
         {"", MH_ERR_CORRUPT, "is empty"},
         {"\n", MH_ERR_CORRUPT, "holds no event: 1 line, 1 of them no JSON object"},
         {"{\"a\": 1}\n[]\n", MH_ERR_CORRUPT, "holds no event: 2 lines, 1 of them"},
-        {HEADER, MH_ERR_CORRUPT, "tells of no batch: 1 events of other kinds"},
-        {"{\"event\":\"run start\",\"time\":1}\n", MH_ERR_CORRUPT, "tells of no batch"},
+        {HEADER, MH_ERR_CORRUPT, "has no batch: 1 events of other kinds"},
+        {"{\"event\":\"run start\",\"time\":1}\n", MH_ERR_CORRUPT, "has no batch"},
         {"{\"event\":\"header\",\"version\":7}\n", MH_ERR_UNSUPPORTED,
          "line 1: events of version 7"},
     };

@@ -195,7 +195,7 @@ def move(leaf: Any, device: torch.device) -> Any:
 def convert(value: Any, change: Callable[[Any], Any]) -> Any:
     """A batch with everything in it that is no container changed.
 
-    What has ``to()`` is none: it knows best what of it belongs on a device (packed sequences).
+    An object with ``to()`` is not a container: it knows best what of it belongs on a device (packed sequences).
     """
     if isinstance(value, torch.Tensor) or callable(getattr(value, "to", None)):
         return change(value)

@@ -58,7 +58,7 @@ _THREAD_LEAST_NS = 10_000_000
 DEEPEST = 40
 #: Between two writes: soon at first, for workers that live a second.
 FIRST_WRITE_S, LATER_WRITE_S = 0.2, 2.0
-#: Functions told of in one write.
+#: Functions reported in one write.
 MOST_TOLD = 24
 
 #: Stage, function, file and line of the user's code, whether it waits for a network or a program.

@@ -30,7 +30,7 @@ class BlockShuffleSampler(EpochSampler[int]):
         num_replicas, rank: as for :class:`DistributedSampler`; one rank where nobody says otherwise.
 
     Raises:
-        ValueError: the blocks are not those of ``data``, or a number is none.
+        ValueError: the blocks are not those of ``data``, or a number does not exist.
 
         >>> from millhead.torch import BlockShuffleSampler
         >>> order = list(BlockShuffleSampler(range(100), 10, pool_blocks=2))

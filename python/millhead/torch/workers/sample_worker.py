@@ -42,7 +42,7 @@ class SamplePickler(pickled_batch.Pickler):
 
     def _reduce_array(self, array: Any) -> Any:
         if not array.dtype.isnative or any(s < 0 or s % array.itemsize for s in array.strides):
-            torch.as_tensor(array)  # raises: pickling would mend what torch refuses
+            torch.as_tensor(array)  # raises: pickling would accept what torch refuses
         return super()._reduce_array(array)
 
 
