@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "format/format.h"
+#include "format/kept_index.h"
 #include "format/synthetic.h"
 #include "format/tokens_text.h"
 
@@ -192,7 +193,15 @@ static mh_status look_at(mh_candidate *candidate, uint8_t *head, size_t room, mh
     return got ? MH_OK : mh_fail(err, MH_ERR_CORRUPT, "%s is empty", path);
 }
 
-static mh_status find_format(const mh_format **out, const mh_dataset *dataset, const char *path,
+/* A folder that was opened before, and is as it was. */
+static bool is_known_folder(mh_dataset *dataset, const char *path)
+{
+    if (dataset->source == &mh_source_file)
+        dataset->known = mh_kept_index_find_plain(path, dataset->options.index);
+    return dataset->known;
+}
+
+static mh_status find_format(const mh_format **out, mh_dataset *dataset, const char *path,
                              mh_error *err)
 {
     uint8_t head[64];
@@ -206,6 +215,10 @@ static mh_status find_format(const mh_format **out, const mh_dataset *dataset, c
     }
     if (strncmp(path, MH_TOKENS_PREFIX, strlen(MH_TOKENS_PREFIX)) == 0) {
         *out = &mh_format_tokens;
+        return MH_OK;
+    }
+    if (is_known_folder(dataset, path)) {
+        *out = &mh_format_folder;
         return MH_OK;
     }
     MH_TRY(look_at(&candidate, head, sizeof head, err));
@@ -388,6 +401,7 @@ void mh_dataset_unref(mh_dataset *dataset)
         dataset->format->room_free(room);
     if (dataset->format && dataset->format->close)
         dataset->format->close(dataset);
+    mh_kept_index_close(dataset->known);
     for (uint32_t i = 0; dataset->objects.list && i < dataset->objects.count; i++)
         mh_free((char *)dataset->objects.list[i].name);
     for (size_t i = 0; i < TEXT_COUNT; i++)

@@ -57,6 +57,17 @@ static void folder_changed(const void *context)
 
 /* --- opening --- */
 
+/* Without a format that was named, all others have said that the folder is not theirs. */
+static mh_status open_index(mh_dataset *dataset, folder_data *own, const char *path, mh_error *err)
+{
+    own->kept = dataset->known;
+    dataset->known = NULL;
+    if (own->kept)
+        return MH_OK;
+    return mh_kept_index_open(&own->kept, path, dataset->options.index, !dataset->options.format,
+                              err);
+}
+
 static mh_status copy_root(folder_data *own, const char *path, mh_error *err)
 {
     size_t length = strlen(path);
@@ -126,7 +137,7 @@ static mh_status folder_open(mh_dataset *dataset, const char *const *paths, size
                        count);
     MH_TRY(copy_root(own, paths[0], err));
     MH_TRY(parse_pipeline(dataset, own, err));
-    MH_TRY(mh_kept_index_open(&own->kept, paths[0], dataset->options.index, err));
+    MH_TRY(open_index(dataset, own, paths[0], err));
     const mh_index *index = &own->kept->index;
     if (index->file_count == 0)
         return mh_fail(err, MH_ERR_INVALID, "%s holds no files", paths[0]);

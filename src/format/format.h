@@ -129,17 +129,18 @@ struct mh_dataset {
     size_t field_count;
     int fields_chosen; /* open has applied options.fields itself */
     uint64_t count;
-    int by_units;             /* samples are made of units, else of pieces */
-    int units_shared;         /* several samples need the same unit */
-    uint32_t units_most;      /* of one sample */
-    uint64_t unit_count;      /* in all */
-    uint64_t unit_bytes_most; /* of one unit, as read and decoded together */
-    mh_cells cells;           /* samples that lie close together, for MH_SHUFFLE_BLOCKS; no dims:
-                                 found from the units */
-    uint32_t block_parts;     /* blocks in use at a time; 0: as many as usual */
-    uint64_t fingerprint;     /* a format may begin it with what is in no object or field */
-    uint64_t stamp;           /* of mh_source_rest, for caches */
-    void *own;                /* the format's */
+    int by_units;                /* samples are made of units, else of pieces */
+    int units_shared;            /* several samples need the same unit */
+    uint32_t units_most;         /* of one sample */
+    uint64_t unit_count;         /* in all */
+    uint64_t unit_bytes_most;    /* of one unit, as read and decoded together */
+    mh_cells cells;              /* samples that lie close together, for MH_SHUFFLE_BLOCKS; no dims:
+                                    found from the units */
+    uint32_t block_parts;        /* blocks in use at a time; 0: as many as usual */
+    uint64_t fingerprint;        /* a format may begin it with what is in no object or field */
+    uint64_t stamp;              /* of mh_source_rest, for caches */
+    struct mh_kept_index *known; /* found while the format was looked for; NULL: none, or in use */
+    void *own;                   /* the format's */
     _Atomic uint32_t refs;
     _Atomic(mh_process_source *) reader; /* of mh_dataset_source; NULL: nobody has asked */
     _Atomic(void *) spare_room;          /* of mh_dataset_room; NULL: in use, or not made */

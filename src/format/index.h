@@ -60,6 +60,9 @@ typedef struct mh_index_picture {
 /* What a folder is taken for. Files that do not count are not in the index. */
 #define MH_INDEX_PICTURES 1u /* only files with a picture's suffix count, else all */
 #define MH_INDEX_BY_CLASS 2u /* only files below folders of the root count, else those in it */
+/* No other format wanted the folder when it was listed: none does while what is in it is the same
+ */
+#define MH_INDEX_PLAIN 4u
 
 /* Points into the index's bytes. */
 typedef struct mh_index {

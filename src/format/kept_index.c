@@ -191,31 +191,40 @@ static mh_status adopt(mh_kept_index *kept, uint8_t *made, uint64_t size, mh_err
     return MH_OK;
 }
 
-static mh_status open_in(mh_kept_index *kept, int root_fd, const char *folder, const char *where,
-                         mh_error *err)
+/* Where the folder's index would be, and what it is known by. */
+static mh_status locate(mh_kept_index *kept, identity *who, int root_fd, const char *folder,
+                        const char *where, mh_error *err)
 {
-    identity who;
     char path[PATH_MAX] = "";
-    uint8_t *made = NULL;
-    uint64_t size = 0;
-    MH_TRY(identify(&who, root_fd, folder, err));
+    MH_TRY(identify(who, root_fd, folder, err));
     bool named = where && strcmp(where, OFF) != 0;
     if (!where)
-        cache_path(path, sizeof path, &who);
-    kept->folder = copied(who.text + strlen(who.text) + 1);
+        cache_path(path, sizeof path, who);
+    kept->folder = copied(who->text + strlen(who->text) + 1);
     kept->path = named ? copied(where) : *path ? copied(path) : NULL;
     if (!kept->folder || ((named || *path) && !kept->path))
         return mh_fail(err, MH_ERR_NOMEM, "no memory for the index of %s", folder);
-    bool found = kept->path && map(kept, &who);
-    if (found && mh_listing_holds(&kept->index, root_fd))
-        return MH_OK;
-    MH_TRY(mh_listing_make(&made, &size, root_fd, who.text, who.bytes, found ? &kept->index : NULL,
-                           err));
-    MH_TRY(adopt(kept, made, size, err));
-    return keep(kept, named, err);
+    return MH_OK;
 }
 
-mh_status mh_kept_index_open(mh_kept_index **out, const char *folder, const char *where,
+static mh_status open_in(mh_kept_index *kept, int root_fd, const char *folder, const char *where,
+                         bool plain, mh_error *err)
+{
+    identity who;
+    uint8_t *made = NULL;
+    uint64_t size = 0;
+    MH_TRY(locate(kept, &who, root_fd, folder, where, err));
+    bool found = kept->path && map(kept, &who);
+    bool says_enough = found && (!plain || kept->index.flags & MH_INDEX_PLAIN);
+    if (says_enough && mh_listing_holds(&kept->index, root_fd))
+        return MH_OK;
+    MH_TRY(mh_listing_make(&made, &size, root_fd, who.text, who.bytes, found ? &kept->index : NULL,
+                           plain, err));
+    MH_TRY(adopt(kept, made, size, err));
+    return keep(kept, where && strcmp(where, OFF) != 0, err);
+}
+
+mh_status mh_kept_index_open(mh_kept_index **out, const char *folder, const char *where, bool plain,
                              mh_error *err)
 {
     int root_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -226,7 +235,7 @@ mh_status mh_kept_index_open(mh_kept_index **out, const char *folder, const char
         return mh_fail_sys(err, code, errno, "cannot open %s", folder);
     }
     mh_kept_index *kept = mh_calloc(1, sizeof *kept);
-    mh_status status = kept ? open_in(kept, root_fd, folder, where, err)
+    mh_status status = kept ? open_in(kept, root_fd, folder, where, plain, err)
                             : mh_fail(err, MH_ERR_NOMEM, "no memory for an index");
     close(root_fd);
     if (status != MH_OK) {
@@ -235,6 +244,29 @@ mh_status mh_kept_index_open(mh_kept_index **out, const char *folder, const char
     }
     *out = kept;
     return MH_OK;
+}
+
+static bool find_in(mh_kept_index *kept, int root_fd, const char *folder, const char *where)
+{
+    identity who;
+    mh_error ignored;
+    return locate(kept, &who, root_fd, folder, where, &ignored) == MH_OK && kept->path &&
+           map(kept, &who) && kept->index.flags & MH_INDEX_PLAIN &&
+           mh_listing_holds(&kept->index, root_fd);
+}
+
+mh_kept_index *mh_kept_index_find_plain(const char *folder, const char *where)
+{
+    int root_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (root_fd < 0)
+        return NULL;
+    mh_kept_index *kept = mh_calloc(1, sizeof *kept);
+    if (kept && !find_in(kept, root_fd, folder, where)) {
+        mh_kept_index_close(kept);
+        kept = NULL;
+    }
+    close(root_fd);
+    return kept;
 }
 
 void mh_kept_index_close(mh_kept_index *kept)

@@ -29,10 +29,15 @@ typedef struct mh_kept_index {
 
 /* Opens the folder's index. `where` is the file to keep it in; NULL: in the user's cache; "off":
  * nowhere. Where the user's cache cannot be written the index is made each time; a file that was
- * named must be written. *out is untouched on failure. Errors: MH_ERR_NOT_FOUND, MH_ERR_IO,
- * MH_ERR_INVALID (not a folder), MH_ERR_NOMEM. */
+ * named must be written. `plain` says that no other format wants the folder, which is kept too.
+ * *out is untouched on failure. Errors: MH_ERR_NOT_FOUND, MH_ERR_IO, MH_ERR_INVALID (not a folder),
+ * MH_ERR_NOMEM. */
 MH_MUST_CHECK mh_status mh_kept_index_open(mh_kept_index **out, const char *folder,
-                                           const char *where, mh_error *err);
+                                           const char *where, bool plain, mh_error *err);
+
+/* The index if it is kept, holds, and says that no other format wants the folder; else NULL. So a
+ * folder that was opened before is known without looking into it. */
+mh_kept_index *mh_kept_index_find_plain(const char *folder, const char *where);
 void mh_kept_index_close(mh_kept_index *kept); /* NULL allowed */
 
 /* The file is removed: it says of a file what is not so. Whoever has it mapped keeps it. */

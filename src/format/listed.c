@@ -168,11 +168,12 @@ static uint32_t flags_of(const mh_listed *listed)
             pictures_below += picture && d > 0;
             below += d > 0;
         }
+    uint32_t plain = listed->plain ? MH_INDEX_PLAIN : 0;
     if (pictures_below)
-        return MH_INDEX_PICTURES | MH_INDEX_BY_CLASS;
+        return plain | MH_INDEX_PICTURES | MH_INDEX_BY_CLASS;
     if (pictures_in_root)
-        return MH_INDEX_PICTURES;
-    return below ? MH_INDEX_BY_CLASS : 0;
+        return plain | MH_INDEX_PICTURES;
+    return plain | (below ? MH_INDEX_BY_CLASS : 0);
 }
 
 static bool counts(const mh_listed *listed, uint32_t directory, const mh_listed_file *file,

@@ -28,6 +28,7 @@ typedef struct mh_listed_file {
 typedef struct mh_listed {
     const char *root;
     int64_t built_ns;
+    bool plain;                       /* MH_INDEX_PLAIN */
     mh_listed_directory *directories; /* number 0 is the root, its own parent */
     uint32_t directory_count, directory_room;
     mh_listed_file *files; /* those of a directory together */

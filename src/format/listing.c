@@ -197,10 +197,10 @@ static int64_t now_ns(void)
 }
 
 static mh_status make_once(uint8_t **out, uint64_t *out_size, int root_fd, const char *root,
-                           uint64_t root_bytes, const mh_index *old, uint32_t *out_flags,
-                           mh_error *err)
+                           uint64_t root_bytes, const mh_index *old, bool plain,
+                           uint32_t *out_flags, mh_error *err)
 {
-    mh_listed listed = {.root = root + strlen(root) + 1, .built_ns = now_ns()};
+    mh_listed listed = {.root = root + strlen(root) + 1, .built_ns = now_ns(), .plain = plain};
     mh_known known = {0};
     mh_status status = mh_known_make(&known, old, err);
     if (status == MH_OK)
@@ -215,14 +215,14 @@ static mh_status make_once(uint8_t **out, uint64_t *out_size, int root_fd, const
 /* An index has the files that count and no others: where others would count now, such as texts once
  * the last picture is gone, what was listed before does not say enough. */
 mh_status mh_listing_make(uint8_t **out, uint64_t *out_size, int root_fd, const char *root,
-                          uint64_t root_bytes, const mh_index *old, mh_error *err)
+                          uint64_t root_bytes, const mh_index *old, bool plain, mh_error *err)
 {
     uint32_t flags = 0;
     uint8_t *made = NULL;
-    MH_TRY(make_once(&made, out_size, root_fd, root, root_bytes, old, &flags, err));
-    if (old && flags != old->flags) {
+    MH_TRY(make_once(&made, out_size, root_fd, root, root_bytes, old, plain, &flags, err));
+    if (old && (flags | MH_INDEX_PLAIN) != (old->flags | MH_INDEX_PLAIN)) {
         mh_free(made);
-        MH_TRY(make_once(&made, out_size, root_fd, root, root_bytes, NULL, &flags, err));
+        MH_TRY(make_once(&made, out_size, root_fd, root, root_bytes, NULL, plain, &flags, err));
     }
     *out = made;
     return MH_OK;

@@ -19,7 +19,7 @@ static mh_kept_index *open_index(const char *root)
     mh_error err = {0};
     (void)snprintf(folder, sizeof folder, "%s/data", root);
     (void)snprintf(where, sizeof where, "%s/kept.idx", root);
-    if (mh_kept_index_open(&kept, folder, where, &err) != MH_OK)
+    if (mh_kept_index_open(&kept, folder, where, false, &err) != MH_OK)
         fail_msg("%s", err.message);
     return kept;
 }
@@ -178,7 +178,7 @@ static void an_index_of_another_folder_is_not_used(void **state)
     tree_write(*state, "else/x.jpg", "1");
     mh_kept_index_close(open_index(*state));
     (void)snprintf(other, sizeof other, "%s/else", (char *)*state);
-    assert_int_equal(mh_kept_index_open(&kept, other, where, &err), MH_OK);
+    assert_int_equal(mh_kept_index_open(&kept, other, where, false, &err), MH_OK);
     assert_int_equal(kept->index.file_count, 1);
     mh_kept_index_close(kept);
 }
@@ -194,7 +194,7 @@ static void without_a_place_to_keep_it_a_folder_still_opens(void **state)
     (void)snprintf(folder, sizeof folder, "%s/data", (char *)*state);
     (void)snprintf(cache, sizeof cache, "%s/file", (char *)*state);
     assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
-    assert_int_equal(mh_kept_index_open(&kept, folder, NULL, &err), MH_OK);
+    assert_int_equal(mh_kept_index_open(&kept, folder, NULL, false, &err), MH_OK);
     assert_int_equal(kept->state, MH_INDEX_UNKEPT);
     assert_int_equal(kept->unkept.code, MH_ERR_IO);
     assert_int_equal(kept->index.file_count, 5);
@@ -205,15 +205,15 @@ static void without_a_place_to_keep_it_a_folder_still_opens(void **state)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small.rlim_max = before.rlim_max;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    assert_int_equal(mh_kept_index_open(&kept, folder, NULL, &err), MH_OK);
+    assert_int_equal(mh_kept_index_open(&kept, folder, NULL, false, &err), MH_OK);
     assert_int_equal(kept->state, MH_INDEX_UNKEPT);
     mh_kept_index_close(kept);
     (void)snprintf(where, sizeof where, "%s/named.idx", (char *)*state);
-    assert_int_equal(mh_kept_index_open(&kept, folder, where, &err), MH_ERR_IO);
+    assert_int_equal(mh_kept_index_open(&kept, folder, where, false, &err), MH_ERR_IO);
     assert_non_null(strstr(err.message, "cannot write the index"));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_not_equal(access(where, F_OK), 0);
-    assert_int_equal(mh_kept_index_open(&kept, folder, NULL, &err), MH_OK);
+    assert_int_equal(mh_kept_index_open(&kept, folder, NULL, false, &err), MH_OK);
     assert_int_equal(kept->state, MH_INDEX_WRITTEN);
     mh_kept_index_close(kept);
 }
@@ -236,7 +236,7 @@ static void links_are_followed_but_not_in_circles(void **state)
     (void)snprintf(link, sizeof link, "%s/data/a/again", (char *)*state);
     assert_int_equal(symlink("..", link), 0);
     (void)snprintf(folder, sizeof folder, "%s/data", (char *)*state);
-    assert_int_equal(mh_kept_index_open(&kept, folder, "off", &err), MH_ERR_INVALID);
+    assert_int_equal(mh_kept_index_open(&kept, folder, "off", false, &err), MH_ERR_INVALID);
     assert_non_null(strstr(err.message, "data/a/again is linked to itself"));
 }
 
@@ -272,7 +272,7 @@ static void open_and_close(void *root)
     int reads = 0;
     (void)snprintf(folder, sizeof folder, "%s/data", (char *)root);
     (void)snprintf(where, sizeof where, "%s/kept.idx", (char *)root);
-    if (mh_kept_index_open(&kept, folder, where, &err) != MH_OK) {
+    if (mh_kept_index_open(&kept, folder, where, false, &err) != MH_OK) {
         assert_int_equal(err.code, MH_ERR_NOMEM);
         return;
     }

@@ -199,6 +199,33 @@ def test_no_directory_is_listed_after_the_third_open(train: Path, tmp_path: Path
     assert "getdents64" not in trace.read_text()
 
 
+def test_a_known_folder_that_becomes_an_array_store_is_opened_as_one(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("a sample of bytes")
+    make_old(folder)
+    for _ in range(2):
+        assert millhead.open(folder).fields.keys() == {"bytes"}
+    np.save(folder / "x.npy", np.zeros((5, 2), np.float32))
+    assert len(millhead.open(folder)) == 2, "two files, and one is no array"
+    (folder / "notes.txt").unlink()
+    assert millhead.open(folder).fields.keys() == {"x"}
+
+
+def test_a_known_folder_is_opened_by_looking_at_each_directory_once(
+    train: Path, tmp_path: Path
+) -> None:
+    make_old(train)
+    for _ in range(3):
+        run("inspect", train)
+    trace = tmp_path / "trace"
+    subprocess.run(["strace", "-f", "-o", trace, COMMAND, "inspect", train], check=True, timeout=60)
+    lines = trace.read_text().splitlines()
+    began = next(at for at, line in enumerate(lines) if f'openat(AT_FDCWD, "{train}"' in line)
+    directories = 5
+    assert len(lines) - began <= directories + 20, lines[began:]
+
+
 def test_an_index_that_was_named_must_be_written(train: Path, tmp_path: Path) -> None:
     assert index_state(train, "--index", tmp_path / "own.idx")[1] == "written"
     assert (tmp_path / "own.idx").is_file()
