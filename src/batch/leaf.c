@@ -4,9 +4,8 @@
 #include "batch/leaf.h"
 
 #include "base/error.h"
-#include "batch/slots.h"
 
-#include <stdbool.h>
+#include <string.h>
 
 mh_status mh_leaf_measure(uint64_t *out_bytes, uint8_t type_bits, const int64_t *shape,
                           uint32_t dims, mh_error *err)
@@ -32,14 +31,24 @@ mh_status mh_leaf_place(mh_leaf *leaf, uint64_t *end, uint64_t slot_bytes, mh_er
     if (leaf->dims > MH_LEAF_DIMS)
         return mh_fail(err, MH_ERR_INVALID, "a leaf with %u dimensions", leaf->dims);
     MH_TRY(mh_leaf_measure(&bytes, leaf->type_bits, leaf->shape, leaf->dims, err));
-    uint64_t offset = (*end + MH_LEAF_ALIGN - 1) / MH_LEAF_ALIGN * MH_LEAF_ALIGN;
-    if (offset > slot_bytes || bytes > slot_bytes - offset)
+    uint64_t behind = *end, offset;
+    if (!mh_layout_part(&behind, bytes, &offset) || behind > slot_bytes)
         return mh_fail(err, MH_ERR_NOMEM, "the batch does not fit into its slot of %llu bytes",
                        (unsigned long long)slot_bytes);
     leaf->offset = offset;
     leaf->bytes = bytes;
-    *end = offset + bytes;
+    *end = behind;
     return MH_OK;
+}
+
+mh_array mh_leaf_array(const mh_leaf *leaf, void *data)
+{
+    mh_array array = {.dtype = {.code = leaf->type_code, .bits = leaf->type_bits},
+                      .dims = leaf->dims,
+                      .data = data,
+                      .bytes = leaf->bytes};
+    memcpy(array.shape, leaf->shape, leaf->dims * sizeof *array.shape);
+    return array;
 }
 
 static bool type_known(uint8_t code, uint8_t bits)

@@ -8,9 +8,10 @@
 #ifndef MH_BATCH_LEAF_H
 #define MH_BATCH_LEAF_H
 
-#include <millhead/error.h>
+#include "batch/layout.h"
 
 #define MH_LEAF_DIMS 8
+#define MH_LEAVES_MAX 64 /* of a batch */
 
 /* Type codes are DLPack's: 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool. */
 typedef struct mh_leaf {
@@ -31,6 +32,9 @@ MH_MUST_CHECK mh_status mh_leaf_measure(uint64_t *out_bytes, uint8_t type_bits,
  * type and shape. MH_ERR_NOMEM when it does not fit into slot_bytes. */
 MH_MUST_CHECK mh_status mh_leaf_place(mh_leaf *leaf, uint64_t *end, uint64_t slot_bytes,
                                       mh_error *err);
+
+/* The leaf as an array, without a name, whose bytes are at `data`. */
+mh_array mh_leaf_array(const mh_leaf *leaf, void *data);
 
 /* Whether a leaf another process wrote is sound: type, shape, size and place. Pure. */
 MH_MUST_CHECK mh_status mh_leaf_check(const mh_leaf *leaf, uint64_t slot_bytes, mh_error *err);

@@ -34,9 +34,6 @@
 typedef struct mh_pool mh_pool;
 typedef struct mh_slot mh_slot;
 
-/* Leaves of a batch start at multiples of this: a cache line, and what torch's kernels like. */
-#define MH_LEAF_ALIGN 64
-
 typedef struct mh_pool_stats {
     uint32_t slots;  /* that can be granted or are in use at the current size */
     uint32_t held;   /* tensors point into them (FROZEN ones too) */

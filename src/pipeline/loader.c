@@ -40,7 +40,7 @@ static mh_status plan_one(mh_loader *self, mh_error *err)
     mh_stream_batch where;
     mh_batch *batch = NULL;
     MH_TRY(mh_stream_peek(&self->stream, &where, err));
-    MH_TRY(mh_batch_new(&batch, self->dataset, where.samples, err));
+    MH_TRY(mh_dataset_batch_new(&batch, self->dataset, where.samples, err));
     mh_stream_take(&self->stream, &where, batch->numbers, batch->positions);
     batch->epoch = where.epoch;
     pthread_mutex_lock(&self->sync.lock);
@@ -63,7 +63,7 @@ static mh_status seat(mh_loader *self, mh_batch *batch, bool due, mh_error *err)
     uint64_t bytes = 0;
     mh_slot *slot = NULL;
     if (self->apart_most) /* a field is ragged */
-        MH_TRY(mh_batch_bytes(&bytes, batch, err));
+        MH_TRY(mh_layout_bytes(&bytes, &batch->layout, batch->numbers, batch->planned, err));
     if (bytes <= self->slot_bytes)
         slot = mh_pool_grant(self->pool);
     else if (mh_pool_grant_extra(self->pool, &slot, bytes, err) != MH_OK)
@@ -196,7 +196,8 @@ static mh_status hand_out(mh_loader *self, mh_under_way *taken, mh_batch **out, 
         mh_batch_unref(batch);
         return taken->error.code;
     }
-    if (mh_pool_unheld(self->pool) <= 1) { /* the consumer holds all others: keep one moving */
+    /* one slot is kept moving where the consumer holds all others */
+    if (mh_batch_hand_over(batch, self->pool, 1, 0) == MH_HANDOVER_CROWDED) {
         mh_status status = mh_batch_copy_out(batch, err);
         if (status != MH_OK) {
             mh_batch_unref(batch);
@@ -206,7 +207,6 @@ static mh_status hand_out(mh_loader *self, mh_under_way *taken, mh_batch **out, 
         self->sync.stats.batches_copied_out++;
         pthread_mutex_unlock(&self->sync.lock);
     }
-    mh_batch_deliver(batch);
     *out = batch;
     return MH_OK;
 }
@@ -280,8 +280,6 @@ static void drop_under_way(mh_loader *self)
         end_pieces_locked(self);
     for (; self->sync.due < self->sync.planned; self->sync.due++) {
         mh_under_way *place = &self->sync.ring[self->sync.due % self->horizon];
-        if (place->samples)
-            mh_units_forget_apart(place);
         mh_batch_unref(place->batch);
         place->batch = NULL;
     }

@@ -17,7 +17,8 @@
 #ifndef MH_PIPELINE_LOADER_H
 #define MH_PIPELINE_LOADER_H
 
-#include "pipeline/batch.h"
+#include "pipeline/dataset_batch.h"
+#include "pipeline/residency.h"
 #include "pipeline/stream.h"
 #include "sys/thread.h"
 
@@ -140,8 +141,6 @@ void mh_units_do(mh_work_room *room);   /* unlocked */
 void mh_units_plan(mh_loader *loader, uint64_t number);
 /* It has memory: what is ready can be placed. Locked. */
 void mh_units_seated(mh_loader *loader, uint64_t number);
-/* Frees what was placed apart from the batch: it is put in, or dropped. */
-void mh_units_forget_apart(mh_under_way *batch);
 /* Lets what is in work come to its end and forgets the plan. Locked. */
 void mh_units_drop(mh_loader *loader);
 /* A sample's units are all there. */

@@ -137,7 +137,9 @@ static void set_apart(mh_loader *self, uint64_t *units)
 static mh_status reserve(mh_loader *self, uint64_t *units, mh_error *err)
 {
     uint64_t bytes, slots = 0;
-    MH_TRY(mh_batch_usual_bytes(&bytes, self->dataset, self->options.batch_size, err));
+    const mh_layout layout = mh_dataset_layout(self->dataset);
+    MH_TRY(mh_layout_usual_bytes(&bytes, &layout, self->dataset->count, self->options.batch_size,
+                                 err));
     self->slot_bytes = bytes;
     bytes = mh_pool_slot_bytes(bytes);
     MH_TRY(divide(self, bytes, &slots, units, err));
@@ -366,11 +368,8 @@ void mh_loader_close(mh_loader *self)
     if (!self || self->fork_generation != mh_fork_generation())
         return;
     stop_threads(self);
-    for (uint64_t n = self->sync.due; n < self->sync.planned; n++) {
-        if (self->samples)
-            mh_units_forget_apart(&self->sync.ring[n % self->horizon]);
+    for (uint64_t n = self->sync.due; n < self->sync.planned; n++)
         mh_batch_unref(self->sync.ring[n % self->horizon].batch);
-    }
     mh_residency_close(self->sync.residency);
     free_rooms(self);
     mh_free(self->sync.ring);

@@ -3,8 +3,7 @@
  */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "format/format.h"
-#include "pipeline/batch.h"
+#include "pipeline/dataset_batch.h"
 
 #include <string.h>
 
@@ -20,13 +19,14 @@ static mh_status check_numbers(const mh_dataset *dataset, const uint64_t *number
 
 /* --- pieces --- */
 
-static mh_status read_pieces(mh_source *source, const mh_batch *batch, uint64_t i, mh_error *err)
+static mh_status read_pieces(mh_source *source, const mh_dataset *dataset, const mh_batch *batch,
+                             uint64_t i, mh_error *err)
 {
     for (size_t field = 0; field < batch->array_count; field++) {
-        const mh_piece piece = mh_dataset_piece(batch->dataset, field, batch->numbers[i]);
+        const mh_piece piece = mh_dataset_piece(dataset, field, batch->numbers[i]);
         const mh_read read = {.object = piece.object,
                               .offset = piece.offset,
-                              .size = batch->dataset->fields[field].bytes,
+                              .size = dataset->fields[field].bytes,
                               .into = mh_batch_place(batch, field, i)};
         uint64_t got;
         if (read.size)
@@ -101,10 +101,9 @@ static mh_status read_unit(mh_source *source, const mh_dataset *dataset, unit_ro
     return MH_OK;
 }
 
-static mh_status read_units(mh_source *source, const mh_batch *batch, uint64_t i, unit_room *room,
-                            mh_error *err)
+static mh_status read_units(mh_source *source, const mh_dataset *dataset, const mh_batch *batch,
+                            uint64_t i, unit_room *room, mh_error *err)
 {
-    const mh_dataset *dataset = batch->dataset;
     uint32_t count = dataset->format->units_of(dataset, batch->numbers[i], room->ids);
     for (uint32_t u = 0; u < count; u++) {
         if (room->blocks[u] && room->kept[u] == room->ids[u])
@@ -126,23 +125,20 @@ static mh_status read_units(mh_source *source, const mh_batch *batch, uint64_t i
 
 /* --- either --- */
 
-static mh_status read_all(mh_source *source, mh_batch *batch, mh_error *err)
+static mh_status read_all(mh_source *source, mh_dataset *dataset, mh_batch *batch, mh_error *err)
 {
     unit_room room = {0};
     mh_status status = MH_OK;
-    bool by_units = batch->dataset->by_units;
     MH_TRY(mh_batch_seat_own(batch, err));
-    if (by_units)
-        status = room_make(&room, batch->dataset, err);
+    if (dataset->by_units)
+        status = room_make(&room, dataset, err);
     for (uint64_t i = 0; i < batch->samples && status == MH_OK; i++) {
-        status = by_units ? read_units(source, batch, i, &room, err)
-                          : read_pieces(source, batch, i, err);
+        status = dataset->by_units ? read_units(source, dataset, batch, i, &room, err)
+                                   : read_pieces(source, dataset, batch, i, err);
         if (status != MH_OK)
             mh_error_at_sample(err, batch->numbers[i]);
     }
-    room_free(&room, batch->dataset);
-    if (status == MH_OK && by_units)
-        status = mh_batch_finish(batch, NULL, err);
+    room_free(&room, dataset);
     return status;
 }
 
@@ -156,15 +152,14 @@ mh_status mh_dataset_read(mh_dataset *dataset, const uint64_t *numbers, size_t c
         err = &own;
     MH_TRY(check_numbers(dataset, numbers, count, err));
     MH_TRY(mh_dataset_source(dataset, &source, err));
-    MH_TRY(mh_batch_new(&batch, dataset, count, err));
+    MH_TRY(mh_dataset_batch_new(&batch, dataset, count, err));
     if (count)
         memcpy(batch->numbers, numbers, count * sizeof *numbers);
-    mh_status status = read_all(source, batch, err);
+    mh_status status = read_all(source, dataset, batch, err);
     if (status != MH_OK) {
         mh_batch_unref(batch);
         return status;
     }
-    mh_batch_deliver(batch);
     *out = batch;
     return MH_OK;
 }

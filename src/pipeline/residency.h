@@ -46,11 +46,9 @@ typedef struct mh_sample {
     uint32_t use_count;
     mh_use *uses; /* room for dataset->units_most */
     struct mh_sample *next;
-    bool queued; /* in a list of samples to place */
-    bool over;   /* placed, skipped or failed */
-    bool skipped;
+    bool queued;         /* in a list of samples to place */
+    bool over;           /* placed, skipped or failed */
     uint8_t substitutes; /* tried so far */
-    uint8_t *apart;      /* ragged values of one that stands in for another; or NULL */
 } mh_sample;
 
 typedef struct mh_resident {

@@ -266,10 +266,10 @@ static void decode(mh_work_room *room, mh_resident *unit)
 
 /* --- placing --- */
 
-static mh_status place_one(mh_work_room *room, const mh_batch *batch, uint64_t i, mh_sample *sample,
+static mh_status place_one(mh_work_room *room, mh_batch *batch, uint64_t i, mh_sample *sample,
                            mh_error *err)
 {
-    const mh_dataset *dataset = batch->dataset;
+    const mh_dataset *dataset = room->loader->dataset;
     for (uint32_t u = 0; u < sample->use_count; u++) {
         const mh_resident *unit = sample->uses[u].unit;
         if (unit->state == MH_UNIT_FAILED && !unit->error)
@@ -282,11 +282,8 @@ static mh_status place_one(mh_work_room *room, const mh_batch *batch, uint64_t i
     }
     for (size_t field = 0; field < dataset->field_count; field++)
         room->into[field] = mh_batch_place(batch, field, i);
-    if (sample->substitutes && room->loader->apart_most) { /* a field is ragged */
-        mh_free(sample->apart);
-        sample->apart = NULL;
-        MH_TRY(mh_batch_place_apart(batch, i, &sample->apart, room->into, err));
-    }
+    if (sample->substitutes && room->loader->apart_most) /* a field is ragged */
+        MH_TRY(mh_batch_place_apart(batch, i, room->into, err));
     const mh_placing placing = {.sample = batch->numbers[i],
                                 .seed = room->loader->options.seed,
                                 .epoch = batch->epoch,
@@ -325,7 +322,7 @@ static void placed(mh_loader *self, mh_under_way *way, mh_sample *sample, mh_sta
     if (status != MH_OK && policy == MH_ON_ERROR_REPLACE && substitute(self, way, sample))
         return;
     if (status != MH_OK && policy == MH_ON_ERROR_SKIP) {
-        sample->skipped = true;
+        mh_batch_skip(way->batch, index_of(self, sample));
         self->sync.stats.skipped++;
     } else if (status != MH_OK)
         mh_work_failed(way, index_of(self, sample), err);
@@ -364,22 +361,13 @@ static void place(mh_work_room *room)
     pthread_mutex_unlock(&self->sync.lock);
 }
 
-void mh_units_forget_apart(mh_under_way *way)
-{
-    for (uint64_t i = 0; i < way->batch->planned; i++) {
-        mh_free(way->samples[i].apart);
-        way->samples[i].apart = NULL;
-    }
-}
-
 /* Nobody else has the batch now: all its samples are over. */
 static void finish(mh_loader *self, mh_under_way *way)
 {
     mh_error err;
     bool failed = way->failed_sample != UINT64_MAX;
     if (!failed)
-        failed = mh_batch_finish(way->batch, way->samples, &err) != MH_OK;
-    mh_units_forget_apart(way);
+        failed = mh_batch_finish(way->batch, &err) != MH_OK;
     pthread_mutex_lock(&self->sync.lock);
     if (failed && way->failed_sample == UINT64_MAX)
         mh_work_failed(way, 0, &err);

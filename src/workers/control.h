@@ -25,7 +25,6 @@
 #include <millhead/error.h>
 #include <stdbool.h>
 
-#define MH_LEAVES_MAX 64
 #define MH_TASK_PAYLOAD_BYTES ((size_t)64 * 1024)
 /* Generator and hook state that travels with a result: Python's random (2.5 KB), numpy's (2.5 KB)
  * and torch's (5 KB) fit, as text. */
