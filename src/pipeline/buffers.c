@@ -4,6 +4,7 @@
 #include "pipeline/buffers.h"
 
 #include "base/alloc.h"
+#include "sys/large_block.h"
 
 #define LEAST 64u /* bytes: room for a link, and a cache line */
 
@@ -33,13 +34,26 @@ uint64_t mh_buffer_bytes(uint64_t bytes)
     return bytes == 0 ? 0 : bytes > most ? most : class_bytes(class_of(bytes));
 }
 
+static void *block_new(uint64_t bytes)
+{
+    return bytes < MH_LARGE_BLOCK ? mh_calloc(bytes, 1) : mh_large_block_new(bytes);
+}
+
+static void block_free(void *block, uint64_t bytes)
+{
+    if (bytes < MH_LARGE_BLOCK)
+        mh_free(block);
+    else
+        mh_large_block_free(block, bytes);
+}
+
 void mh_buffers_trim(mh_buffers *self)
 {
     for (unsigned class = 0; class < MH_BUFFER_CLASSES; class ++)
         while (self->free[class]) {
             free_block *block = self->free[class];
             self->free[class] = block->next;
-            mh_free(block);
+            block_free(block, class_bytes(class));
         }
     self->waiting = 0;
 }
@@ -55,7 +69,7 @@ void *mh_buffers_get(mh_buffers *self, uint64_t bytes)
     } else {
         if (self->used + self->waiting + size > self->limit)
             mh_buffers_trim(self);
-        block = mh_calloc(size, 1);
+        block = block_new(size);
     }
     if (block)
         self->used += size;
