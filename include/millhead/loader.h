@@ -60,7 +60,8 @@ typedef struct mh_loader_options {
     uint64_t limit_batches; /* per epoch, those before `start` among them; 0: all */
     int threads;            /* that read and place; 0: none, next() does it; -1: as plan.h says */
     uint32_t in_flight;     /* reads under way at a time; 0: 16 */
-    uint32_t prefetch;      /* batches ready or under way beyond the one in use; 0: 2 */
+    uint32_t prefetch;      /* batches ready or under way beyond the one in use, more of them
+                               where they are small; 0: 2 */
     uint64_t memory_bytes;  /* most for batches and reads; 0: a quarter of what is available */
     const char *simulate;   /* a slow link: "latency=30ms,bandwidth=100MB/s,errors=0.1%"; or NULL */
     mh_on_error on_error;

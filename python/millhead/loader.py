@@ -62,7 +62,7 @@ class Loader:
         limit_batches: batches of an epoch; None: all there are.
         threads: that read and place; 0: none, ``next()`` does it; None: as ``millhead plan cpus``.
         in_flight: reads under way at a time that the page cache cannot answer; None: 16.
-        prefetch: batches ready or under way beyond the one in use.
+        prefetch: batches ready or under way beyond the one in use; more where they are small.
         memory: most bytes for batches and chunks (a number or ``"2GB"``); None: a quarter of what is free.
         cache: where to keep what comes from URLs, ``"/scratch/mh:50GB"``.
         index: the file that keeps what opening found out about a folder; None: in the user's cache.

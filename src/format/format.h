@@ -94,6 +94,8 @@ typedef struct mh_format {
     /* A unit's bytes into `out`, which has decoded_bytes; (optional where those are 0). */
     mh_status (*decode)(const mh_dataset *dataset, uint64_t id, mh_bytes bytes, uint8_t *out,
                         void *room, mh_error *err);
+    /* Asks the CPU for the memory that `place` is going to read; `units` as for it (optional). */
+    void (*warm)(const mh_dataset *dataset, uint64_t sample, const mh_bytes *units);
     /* Writes all fields of a sample; of a ragged one as many bytes as its shape says. */
     mh_status (*place)(const mh_dataset *dataset, const mh_placing *placing, mh_error *err);
     /* The shape of a ragged field of the sample; (optional where no field is ragged). */

@@ -97,10 +97,22 @@ static mh_status seat_one(mh_loader *self, mh_error *err)
     uint64_t under_way = self->sync.seated - self->sync.due;
     if (under_way > self->sync.stats.slots_peak)
         self->sync.stats.slots_peak = under_way;
-    if (self->sync.idle) /* who takes some of it wakes the next */
-        pthread_cond_signal(&self->sync.work);
+    mh_work_wake(self); /* who takes some of it wakes the next */
     pthread_mutex_unlock(&self->sync.lock);
     return MH_OK;
+}
+
+/* Batches to plan: as far as the ring goes, but where all units are there to stay only the next one
+ * that is to be seated. */
+static bool plan_more(mh_loader *self)
+{
+    uint64_t ahead = self->sync.planned - self->sync.due;
+    if (ahead <= self->depth || !self->dataset->by_units)
+        return ahead < self->horizon;
+    pthread_mutex_lock(&self->sync.lock);
+    bool complete = mh_residency_complete(self->sync.residency);
+    pthread_mutex_unlock(&self->sync.lock);
+    return !complete && ahead < self->horizon;
 }
 
 /* The nearest batches first: threads begin with them while the rest is planned. Only the consumer
@@ -108,7 +120,7 @@ static mh_status seat_one(mh_loader *self, mh_error *err)
 static mh_status plan(mh_loader *self, mh_error *err)
 {
     mh_status status = MH_OK;
-    while (status == MH_OK && self->sync.planned - self->sync.due < self->horizon) {
+    while (status == MH_OK && plan_more(self)) {
         do
             status = seat_one(self, err);
         while (status == MH_OK);
@@ -266,9 +278,11 @@ static void end_pieces_locked(mh_loader *self)
         batch->left -= (batch->batch->samples - batch->next) * self->dataset->field_count;
         batch->next = batch->batch->samples;
     }
+    self->sync.dropping = true;
     for (uint64_t n = self->sync.due; n < self->sync.planned; n++)
         while (self->sync.ring[n % self->horizon].left)
             pthread_cond_wait(&self->sync.ready, &self->sync.lock);
+    self->sync.dropping = false;
 }
 
 static void drop_under_way(mh_loader *self)

@@ -99,7 +99,7 @@ struct mh_loader {
         mh_resident *decode_first, *decode_last;
         uint32_t fetching; /* units */
         uint32_t working;  /* tasks in hand */
-        bool dropping;     /* nothing new is begun */
+        bool dropping;     /* nothing new is begun; whoever waits, waits for what is in hand */
         uint64_t flying,
             flying_since_ns; /* reads handed to the source, since their number changed */
         bool cold;           /* the last unit was not at hand: reads come before all else */
@@ -114,6 +114,9 @@ struct mh_loader {
 
 void *mh_work_thread(void *room);
 
+/* Wakes a thread that waits where there is something left to take. Locked. */
+void mh_work_wake(mh_loader *loader);
+
 /* Does something; false: there is nothing to do now. Unlocked. */
 bool mh_work_once(mh_work_room *room);
 
@@ -123,19 +126,23 @@ void mh_work_failed(mh_under_way *batch, uint64_t sample, const mh_error *err);
 /* So many reads more, or fewer, are with the source. Locked. */
 void mh_work_flying(mh_loader *loader, int64_t more);
 
-/* Some of a batch is there: it may be ready. Locked. */
+/* Some of a batch is there: it may be ready, and the consumer may wait for it. Locked. */
 void mh_work_over(mh_loader *loader, mh_under_way *batch, uint64_t count);
 
 /* --- pieces.c --- */
 
 /* Takes a run of the oldest batch that has one. Locked. False: there is none. */
 bool mh_pieces_take(mh_work_room *room);
+/* Whether there is one. Locked. */
+bool mh_pieces_left(const mh_loader *loader);
 void mh_pieces_do(mh_work_room *room); /* unlocked */
 
 /* --- units.c --- */
 
 bool mh_units_take(mh_work_room *room); /* locked */
-void mh_units_do(mh_work_room *room);   /* unlocked */
+/* Whether there is something to take, but for memory that a fetch may lack. Locked. */
+bool mh_units_left(const mh_loader *loader);
+void mh_units_do(mh_work_room *room); /* unlocked */
 
 /* Batch number `number` is in the ring: plans its samples. Locked. */
 void mh_units_plan(mh_loader *loader, uint64_t number);

@@ -19,6 +19,9 @@
 #define BATCH_MOST (UINT64_C(1) << 32)
 #define RUN_BYTES (UINT64_C(64) << 10) /* some 50 us of reading what is cached */
 #define RUN_MOST UINT64_C(128)
+#define TASK_BYTES (UINT64_C(512) << 10) /* the same of placing what is in memory */
+#define TASK_MOST UINT64_C(512)
+#define SMALL_BATCHES_MOST 32u
 #define PLAN_MOST (UINT64_C(1) << 18) /* uses of units that are planned at a time */
 #define BLOCK_PARTS 16u
 #define BLOCK_BYTES (UINT64_C(1) << 20)
@@ -149,19 +152,46 @@ static mh_status reserve(mh_loader *self, uint64_t *units, mh_error *err)
     return mh_pool_unheld(self->pool) > 0 ? MH_OK : status;
 }
 
+static uint64_t sample_bytes(const mh_dataset *dataset)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < dataset->field_count; i++)
+        bytes += dataset->fields[i].bytes;
+    return bytes ? bytes : 1;
+}
+
 /* Where every read of a piece waits for a link, batches enough for twice the reads in flight: a
  * slot is where their bytes belong anyway. Units are read without a slot. */
-static uint32_t depth_of(const mh_loader *self)
+static uint64_t depth_for_reads(const mh_loader *self)
 {
     const mh_loader_options *o = &self->options;
     uint64_t reads = o->batch_size * self->dataset->field_count;
-    uint64_t depth =
-        o->simulate && reads ? (2 * (uint64_t)o->in_flight + reads - 1) / reads + 1 : 0;
-    if (self->dataset->by_units)
-        depth = 0;
-    if (depth > PREFETCH_MOST)
-        depth = PREFETCH_MOST;
-    return depth > o->prefetch ? (uint32_t)depth : o->prefetch;
+    if (!o->simulate || !reads || self->dataset->by_units)
+        return 0;
+    return (2 * (uint64_t)o->in_flight + reads - 1) / reads + 1;
+}
+
+/* Small batches are over sooner than a thread wakes up: there is a task for each thread, and as
+ * much again ready, unless memory is short. */
+static uint64_t depth_for_tasks(const mh_loader *self)
+{
+    const mh_loader_options *o = &self->options;
+    uint64_t bytes = TASK_BYTES * ((uint64_t)o->threads + 1), batch, depth;
+    bool short_of_memory = o->memory_bytes && o->memory_bytes / 64 < bytes;
+    if (!o->threads || short_of_memory ||
+        __builtin_mul_overflow(o->batch_size, sample_bytes(self->dataset), &batch))
+        return 0;
+    depth = (bytes + batch - 1) / batch;
+    return depth < SMALL_BATCHES_MOST ? depth : SMALL_BATCHES_MOST;
+}
+
+static uint32_t depth_of(const mh_loader *self)
+{
+    uint64_t depth = self->options.prefetch;
+    uint64_t reads = depth_for_reads(self), tasks = depth_for_tasks(self);
+    depth = depth > reads ? depth : reads;
+    depth = depth > tasks ? depth : tasks;
+    return (uint32_t)(depth < PREFETCH_MOST ? depth : PREFETCH_MOST);
 }
 
 /* Far enough to have twice the reads in flight in sight, and four times the units that memory
@@ -194,13 +224,11 @@ static uint32_t horizon_of(const mh_loader *self, uint64_t unit_bytes)
 /* Samples that a thread takes at a time. One that is made of its own unit is worth a task. */
 static uint64_t run_length(const mh_dataset *dataset)
 {
-    uint64_t bytes = 0;
     if (dataset->by_units && !dataset->units_shared)
         return 1;
-    for (size_t i = 0; i < dataset->field_count; i++)
-        bytes += dataset->fields[i].bytes;
-    uint64_t run = RUN_BYTES / (bytes ? bytes : 1);
-    return run < 1 ? 1 : run > RUN_MOST ? RUN_MOST : run;
+    uint64_t run = (dataset->by_units ? TASK_BYTES : RUN_BYTES) / sample_bytes(dataset);
+    uint64_t most = dataset->by_units ? TASK_MOST : RUN_MOST;
+    return run < 1 ? 1 : run > most ? most : run;
 }
 
 static mh_status make_ring(mh_loader *self, mh_error *err)

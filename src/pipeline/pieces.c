@@ -123,20 +123,35 @@ void mh_pieces_do(mh_work_room *room)
 
 /* --- taking runs --- */
 
+/* The oldest batch with samples that nobody has taken; seated: there is none. */
+static uint64_t untaken(const mh_loader *self)
+{
+    uint64_t number = self->sync.due;
+    for (; number < self->sync.seated; number++) {
+        const mh_under_way *batch = &self->sync.ring[number % self->horizon];
+        if (batch->next < batch->batch->samples)
+            break;
+    }
+    return number;
+}
+
+bool mh_pieces_left(const mh_loader *self)
+{
+    return untaken(self) < self->sync.seated;
+}
+
 bool mh_pieces_take(mh_work_room *room)
 {
     mh_loader *self = room->loader;
-    for (uint64_t number = self->sync.due; number < self->sync.seated; number++) {
-        mh_under_way *batch = &self->sync.ring[number % self->horizon];
-        uint64_t untaken = batch->batch->samples - batch->next;
-        if (!untaken)
-            continue;
-        room->run = (mh_piece_run){.number = number,
-                                   .batch = batch,
-                                   .first = batch->next,
-                                   .count = untaken < self->run ? untaken : self->run};
-        batch->next += room->run.count;
-        return true;
-    }
-    return false;
+    const uint64_t number = untaken(self);
+    if (number == self->sync.seated)
+        return false;
+    mh_under_way *batch = &self->sync.ring[number % self->horizon];
+    const uint64_t left = batch->batch->samples - batch->next;
+    room->run = (mh_piece_run){.number = number,
+                               .batch = batch,
+                               .first = batch->next,
+                               .count = left < self->run ? left : self->run};
+    batch->next += room->run.count;
+    return true;
 }

@@ -15,10 +15,11 @@ struct mh_residency {
     mh_sample_ready *ready;
     void *context;
     uint64_t budget, least;
+    bool roomy; /* all units fit at a time: none is ever evicted */
     mh_buffers buffers;
     uint64_t fixed_bytes;   /* of units that cannot be evicted now: in work, or being read */
     mh_unit_heap wanted;    /* WANTED, the nearest use first */
-    mh_unit_heap evictable; /* READY and not pinned, the farthest use first */
+    mh_unit_heap evictable; /* READY, the farthest use first; of pinned ones some; none if roomy */
     mh_resident **table;    /* by id, table_size of them: a power of two */
     size_t table_size, unit_count;
     mh_resident *spare; /* entries to use again */
@@ -26,20 +27,37 @@ struct mh_residency {
     mh_residency_counts counts;
 };
 
-uint64_t mh_residency_least(const mh_dataset *dataset)
+/* What one unit takes at most, as read and decoded: two blocks, each up to a quarter larger than
+ * what is in it. */
+static uint64_t dearest_unit(const mh_dataset *dataset)
 {
-    /* as read and decoded: two blocks, each up to a quarter larger than what is in it */
     uint64_t unit = dataset->unit_bytes_most;
-    uint64_t block = unit + unit / 4 + 2 * mh_buffer_bytes(1);
-    uint64_t least;
-    return __builtin_mul_overflow(block, (uint64_t)dataset->units_most, &least) ? UINT64_MAX
-                                                                                : least;
+    return unit + unit / 4 + 2 * mh_buffer_bytes(1);
 }
 
-static uint64_t bytes_of(const mh_resident *unit)
+uint64_t mh_residency_least(const mh_dataset *dataset)
 {
-    uint64_t bytes = unit->read ? mh_buffer_bytes(unit->unit.size) : 0;
-    return bytes + (unit->decoded ? mh_buffer_bytes(unit->unit.decoded_bytes) : 0);
+    uint64_t least;
+    return __builtin_mul_overflow(dearest_unit(dataset), (uint64_t)dataset->units_most, &least)
+               ? UINT64_MAX
+               : least;
+}
+
+static bool is_roomy(const mh_dataset *dataset, uint64_t budget)
+{
+    uint64_t all;
+    return !__builtin_mul_overflow(dearest_unit(dataset), dataset->unit_count, &all) &&
+           !__builtin_add_overflow(all, mh_residency_least(dataset), &all) && all <= budget;
+}
+
+bool mh_residency_complete(const mh_residency *self)
+{
+    return self->roomy && self->unit_count == self->dataset->unit_count && !self->wanted.count;
+}
+
+bool mh_residency_wants(const mh_residency *self)
+{
+    return self->wanted.count > 0;
 }
 
 static void give_back(mh_residency *self, mh_resident *unit)
@@ -47,6 +65,7 @@ static void give_back(mh_residency *self, mh_resident *unit)
     mh_buffers_put(&self->buffers, unit->read, unit->unit.size);
     mh_buffers_put(&self->buffers, unit->decoded, unit->unit.decoded_bytes);
     unit->read = unit->decoded = NULL;
+    unit->held_bytes = 0;
 }
 
 /* --- the table --- */
@@ -103,6 +122,7 @@ static mh_resident *add(mh_residency *self, uint64_t id)
     mh_resident **list = &self->table[place_of(self, id)];
     *unit = (mh_resident){.id = id,
                           .unit = self->dataset->format->unit(self->dataset, id),
+                          .next_use = UINT64_MAX,
                           .heap_at = MH_HEAP_NONE,
                           .next_same = *list};
     *list = unit;
@@ -133,6 +153,7 @@ static mh_unit_heap *heap_of(mh_residency *self, const mh_resident *unit)
 
 static void next_use_changed(mh_residency *self, mh_resident *unit)
 {
+    unit->next_use = unit->first ? unit->first->position : UINT64_MAX;
     if (unit->heap_at != MH_HEAP_NONE)
         mh_heap_moved(heap_of(self, unit), unit);
 }
@@ -140,11 +161,10 @@ static void next_use_changed(mh_residency *self, mh_resident *unit)
 /* In order of position: nearly always the last. */
 static void add_use(mh_residency *self, mh_resident *unit, mh_use *use)
 {
-    uint64_t position = use->sample->position;
     mh_use **link = &unit->first;
-    if (unit->first && unit->last->sample->position < position)
+    if (unit->first && unit->last->position < use->position)
         link = &unit->last->next;
-    while (*link && (*link)->sample->position < position)
+    while (*link && (*link)->position < use->position)
         link = &(*link)->next;
     use->unit = unit;
     use->next = *link;
@@ -198,6 +218,7 @@ mh_status mh_residency_plan(mh_residency *self, mh_sample *sample, uint64_t numb
             return mh_fail(err, MH_ERR_NOMEM, "no memory to plan a sample");
         }
         use->sample = sample;
+        use->position = sample->position;
         add_use(self, unit, use);
         sample->use_count++;
         if (made)
@@ -235,9 +256,12 @@ static bool make_room(mh_residency *self, uint64_t bytes, uint64_t position, boo
         return false;
     while (self->buffers.used + bytes > self->budget) {
         mh_resident *victim = mh_heap_top(&self->evictable);
-        if (!victim || mh_next_use(victim) <= position)
+        if (!victim || victim->next_use <= position)
             return false;
-        evict(self, victim);
+        if (victim->pins) /* until it is let go */
+            mh_heap_remove(&self->evictable, victim);
+        else
+            evict(self, victim);
     }
     return true;
 }
@@ -251,11 +275,18 @@ static void no_more_waiting(mh_residency *self, mh_resident *unit)
             self->ready(self->context, use->sample);
 }
 
+/* A READY unit may go again. */
+static void may_go(mh_residency *self, mh_resident *unit)
+{
+    self->fixed_bytes -= unit->held_bytes;
+    if (!self->roomy && unit->heap_at == MH_HEAP_NONE)
+        mh_heap_push(&self->evictable, unit);
+}
+
 static void is_ready(mh_residency *self, mh_resident *unit)
 {
     unit->state = MH_UNIT_READY;
-    self->fixed_bytes -= bytes_of(unit);
-    mh_heap_push(&self->evictable, unit);
+    may_go(self, unit);
     no_more_waiting(self, unit);
     drop_if_unused(self, unit);
 }
@@ -275,6 +306,7 @@ void mh_residency_decoded(mh_residency *self, mh_resident *unit)
     uint64_t read_bytes = unit->read ? mh_buffer_bytes(unit->unit.size) : 0;
     mh_buffers_put(&self->buffers, unit->read, unit->unit.size);
     unit->read = NULL;
+    unit->held_bytes -= read_bytes;
     self->fixed_bytes -= read_bytes;
     self->counts.decoded++;
     is_ready(self, unit);
@@ -295,7 +327,7 @@ static void has_failed(mh_residency *self, mh_resident *unit, const mh_error *er
 
 void mh_residency_failed(mh_residency *self, mh_resident *unit, const mh_error *err)
 {
-    self->fixed_bytes -= bytes_of(unit);
+    self->fixed_bytes -= unit->held_bytes;
     has_failed(self, unit, err);
 }
 
@@ -320,7 +352,7 @@ mh_resident *mh_residency_fetch(mh_residency *self, uint64_t head)
     mh_resident *unit = mh_heap_top(&self->wanted);
     if (!unit)
         return NULL;
-    uint64_t position = mh_next_use(unit);
+    uint64_t position = unit->next_use;
     uint64_t bytes = mh_buffer_bytes(unit->unit.size) + mh_buffer_bytes(unit->unit.decoded_bytes);
     if (!make_room(self, bytes, position, position == head))
         return NULL;
@@ -331,6 +363,7 @@ mh_resident *mh_residency_fetch(mh_residency *self, uint64_t head)
         return NULL;
     }
     unit->state = MH_UNIT_FETCHING;
+    unit->held_bytes = bytes;
     self->fixed_bytes += bytes;
     self->counts.fetched++;
     self->counts.refetched += unit->evicted;
@@ -345,10 +378,8 @@ void mh_residency_pin(mh_residency *self, mh_sample *sample)
 {
     for (uint32_t i = 0; i < sample->use_count; i++) {
         mh_resident *unit = sample->uses[i].unit;
-        if (unit->pins++ == 0 && unit->state == MH_UNIT_READY) {
-            mh_heap_remove(&self->evictable, unit);
-            self->fixed_bytes += bytes_of(unit);
-        }
+        if (unit->pins++ == 0 && unit->state == MH_UNIT_READY)
+            self->fixed_bytes += unit->held_bytes;
     }
 }
 
@@ -357,10 +388,8 @@ void mh_residency_finish(mh_residency *self, mh_sample *sample)
     for (uint32_t i = 0; i < sample->use_count; i++) {
         mh_resident *unit = sample->uses[i].unit;
         remove_use(self, &sample->uses[i]);
-        if (--unit->pins == 0 && unit->state == MH_UNIT_READY) {
-            self->fixed_bytes -= bytes_of(unit);
-            mh_heap_push(&self->evictable, unit);
-        }
+        if (--unit->pins == 0 && unit->state == MH_UNIT_READY)
+            may_go(self, unit);
         drop_if_unused(self, unit);
     }
     sample->use_count = 0;
@@ -388,6 +417,7 @@ mh_status mh_residency_open(mh_residency **out, const mh_dataset *dataset, uint6
                            .context = context,
                            .budget = budget_bytes,
                            .least = mh_residency_least(dataset),
+                           .roomy = is_roomy(dataset, budget_bytes),
                            .buffers.limit = budget_bytes,
                            .evictable.farthest_first = true,
                            .table_size = TABLE_LEAST,

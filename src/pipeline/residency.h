@@ -37,6 +37,7 @@ typedef struct mh_use {
     struct mh_resident *unit;
     struct mh_sample *sample;
     struct mh_use *next; /* of the unit, by position */
+    uint64_t position;   /* of the sample */
 } mh_use;
 
 /* A sample of the plan. What follows `uses` is the loader's. */
@@ -61,6 +62,8 @@ typedef struct mh_resident {
     uint64_t got;     /* bytes that were read */
     bool missing;     /* there is no such object */
     mh_use *first, *last;
+    uint64_t next_use;             /* position of `first`; UINT64_MAX: none is planned */
+    uint64_t held_bytes;           /* of its blocks */
     size_t heap_at;                /* place in a heap; MH_HEAP_NONE */
     bool evicted;                  /* it was here before */
     mh_error *error;               /* of a FAILED one; NULL: no memory for it */
@@ -91,6 +94,13 @@ void mh_residency_close(mh_residency *residency); /* NULL allowed */
  * there. On failure it has none. MH_ERR_NOMEM. */
 MH_MUST_CHECK mh_status mh_residency_plan(mh_residency *residency, mh_sample *sample,
                                           uint64_t number, mh_error *err);
+
+/* Whether all units of the dataset are there, or on their way, to stay: nothing has to be known of
+ * samples to come. */
+bool mh_residency_complete(const mh_residency *residency);
+
+/* Whether a unit waits to be fetched. */
+bool mh_residency_wants(const mh_residency *residency);
 
 /* The next unit to fetch, into unit->read; NULL: none, or no room now. Where the machine has no
  * memory the unit fails. `head` is the position of the lowest sample that is not placed. */

@@ -4,14 +4,9 @@
 #include "base/alloc.h"
 #include "pipeline/residency.h"
 
-uint64_t mh_next_use(const mh_resident *unit)
-{
-    return unit->first ? unit->first->sample->position : UINT64_MAX;
-}
-
 static bool before(const mh_unit_heap *heap, const mh_resident *a, const mh_resident *b)
 {
-    return heap->farthest_first ? mh_next_use(a) > mh_next_use(b) : mh_next_use(a) < mh_next_use(b);
+    return heap->farthest_first ? a->next_use > b->next_use : a->next_use < b->next_use;
 }
 
 static void put(mh_unit_heap *heap, size_t at, mh_resident *unit)

@@ -18,14 +18,11 @@ typedef struct mh_unit_heap {
     bool farthest_first;
 } mh_unit_heap;
 
-/* The position of a unit's next use; UINT64_MAX: none is planned. */
-uint64_t mh_next_use(const struct mh_resident *unit);
-
 /* Room for `room` units, so that pushing cannot fail. False: no memory. */
 bool mh_heap_reserve(mh_unit_heap *heap, size_t room);
 void mh_heap_free(mh_unit_heap *heap);
 
-/* A unit is in at most one heap, at unit->heap_at. */
+/* A unit is in at most one heap, at unit->heap_at, by its unit->next_use. */
 void mh_heap_push(mh_unit_heap *heap, struct mh_resident *unit);
 void mh_heap_remove(mh_unit_heap *heap, struct mh_resident *unit);
 

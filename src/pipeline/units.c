@@ -163,11 +163,23 @@ bool mh_units_take(mh_work_room *room)
 
 /* --- doing --- */
 
+bool mh_units_left(const mh_loader *self)
+{
+    if (self->sync.dropping)
+        return false;
+    for (uint64_t number = self->sync.due; number < self->sync.seated; number++) {
+        const mh_under_way *batch = &self->sync.ring[number % self->horizon];
+        if (batch->ready_first || batch->left == 1)
+            return true;
+    }
+    return self->sync.decode_first || (self->sync.fetching < self->options.in_flight &&
+                                       mh_residency_wants(self->sync.residency));
+}
+
 /* Something was done that may let others go on. */
 static void wake(mh_loader *self)
 {
-    if (self->sync.idle)
-        pthread_cond_signal(&self->sync.work);
+    mh_work_wake(self);
     if (self->options.threads == 0 || self->sync.dropping)
         pthread_cond_broadcast(&self->sync.ready);
 }
@@ -266,10 +278,9 @@ static void decode(mh_work_room *room, mh_resident *unit)
 
 /* --- placing --- */
 
-static mh_status place_one(mh_work_room *room, mh_batch *batch, uint64_t i, mh_sample *sample,
-                           mh_error *err)
+/* The sample's units into room->units. */
+static mh_status gather(mh_work_room *room, const mh_sample *sample, mh_error *err)
 {
-    const mh_dataset *dataset = room->loader->dataset;
     for (uint32_t u = 0; u < sample->use_count; u++) {
         const mh_resident *unit = sample->uses[u].unit;
         if (unit->state == MH_UNIT_FAILED && !unit->error)
@@ -280,6 +291,23 @@ static mh_status place_one(mh_work_room *room, mh_batch *batch, uint64_t i, mh_s
         }
         room->units[u] = mh_resident_bytes(unit);
     }
+    return MH_OK;
+}
+
+/* The memory that a sample is placed from comes near while another one is placed. */
+static void warm(mh_work_room *room, const mh_batch *batch, uint64_t i, const mh_sample *sample)
+{
+    mh_error err; /* placing will meet it again */
+    const mh_dataset *dataset = room->loader->dataset;
+    if (dataset->format->warm && gather(room, sample, &err) == MH_OK)
+        dataset->format->warm(dataset, batch->numbers[i], room->units);
+}
+
+static mh_status place_one(mh_work_room *room, mh_batch *batch, uint64_t i, mh_sample *sample,
+                           mh_error *err)
+{
+    const mh_dataset *dataset = room->loader->dataset;
+    MH_TRY(gather(room, sample, err));
     for (size_t field = 0; field < dataset->field_count; field++)
         room->into[field] = mh_batch_place(batch, field, i);
     if (sample->substitutes && room->loader->apart_most) /* a field is ragged */
@@ -338,6 +366,8 @@ static void place(mh_work_room *room)
     for (mh_sample *sample = room->task.samples, *next; sample; sample = next) {
         mh_error err;
         next = sample->next;
+        if (next)
+            warm(room, way->batch, index_of(self, next), next);
         mh_status status = place_one(room, way->batch, index_of(self, sample), sample, &err);
         if (status == MH_OK) {
             sample->next = good;

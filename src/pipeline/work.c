@@ -25,8 +25,15 @@ void mh_work_flying(mh_loader *self, int64_t more)
 void mh_work_over(mh_loader *self, mh_under_way *batch, uint64_t count)
 {
     batch->left -= count;
-    if (batch->left == 0)
+    const bool due = batch == &self->sync.ring[self->sync.due % self->horizon];
+    if (batch->left == 0 && (due || self->sync.dropping))
         pthread_cond_broadcast(&self->sync.ready);
+}
+
+void mh_work_wake(mh_loader *self)
+{
+    if (self->sync.idle && (self->dataset->by_units ? mh_units_left(self) : mh_pieces_left(self)))
+        pthread_cond_signal(&self->sync.work);
 }
 
 static bool take_locked(mh_work_room *room)
@@ -65,8 +72,7 @@ void *mh_work_thread(void *argument)
             self->sync.idle--;
             continue;
         }
-        if (self->sync.idle) /* there may be more */
-            pthread_cond_signal(&self->sync.work);
+        mh_work_wake(self); /* for what is left */
         pthread_mutex_unlock(&self->sync.lock);
         do_taken(room);
         pthread_mutex_lock(&self->sync.lock);

@@ -145,6 +145,7 @@ static void batches_outlive_their_loader_and_are_never_overwritten(void **state)
     mh_loader_options_init(&options);
     options.batch_size = 32;
     options.threads = 2;
+    options.memory_bytes = 16 << 20; /* few slots, though batches are small */
     mh_loader *loader = open_loader(dataset, &options);
     mh_dataset_unref(dataset);
     for (int i = 0; i < 32; i++)
