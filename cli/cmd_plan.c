@@ -22,7 +22,7 @@ static const plan_subject subjects[] = {
      "memory that prefetched batches take, against what there is", mh_plan_cmd_memory},
     {"threads", "[--mode MODE] [--threads N] [--workers N] [--ranks R] [--cpus N]",
      "loader workers x streaming threads x ranks, against the CPUs", mh_plan_cmd_threads},
-    {"chunks", "--sample SHAPE [--chunk SHAPES] [--itemsize N]",
+    {"chunks", "STORE --window SIZES [--shuffle KIND], or --sample SHAPE",
      "chunks and bytes a sample takes from a chunked array", mh_plan_cmd_chunks},
     {"whatif", "RUN [--gpus N] [--step S] [--workers N] [--prefetch P] [--batch-size N]",
      "what a measured run would need with other settings", mh_plan_cmd_whatif},

@@ -90,30 +90,12 @@ static bool take_on_error(read_request *request)
     return !request->on_error;
 }
 
-static const char *const shuffles[] = {"true", "false", "blocks", "torch", NULL};
-
-static bool take_shuffle(read_request *request)
-{
-    static const int kinds[] = {MH_SHUFFLE_ALL, MH_SHUFFLE_NONE, MH_SHUFFLE_BLOCKS,
-                                MH_SHUFFLE_TORCH};
-    const char *given = request->shuffle.value;
-    if (!given)
-        return true;
-    for (size_t at = 0; shuffles[at]; at++)
-        if (strcmp(*given ? given : "true", shuffles[at]) == 0) {
-            request->options.shuffle = kinds[at];
-            return true;
-        }
-    return false;
-}
-
 static int check(read_request *request)
 {
     mh_loader_options *options = &request->options;
-    if (!take_shuffle(request))
-        return mh_cli_fail(MH_CLI_USAGE, WHERE,
-                           "give --shuffle alone, or blocks, torch, true or false",
-                           "--shuffle is '%s'", request->shuffle.value);
+    const int bad = mh_cli_take_shuffle(&options->shuffle, &request->shuffle, WHERE);
+    if (bad)
+        return bad;
     if (!take_on_error(request))
         return mh_cli_fail(MH_CLI_USAGE, WHERE, "give raise, skip or replace", "--on-error is '%s'",
                            request->on_error);
@@ -155,7 +137,7 @@ static int parse(read_request *request, int argc, char **argv)
     };
     mh_loader_options_init(options);
     mh_cli_data_init(&request->data);
-    request->shuffle.choices = shuffles;
+    request->shuffle.choices = mh_cli_shuffles;
     request->threads = -1;
     int bad = mh_cli_read(table, sizeof table / sizeof *table, request->paths, (size_t)argc, argc,
                           argv, WHERE);

@@ -27,6 +27,23 @@ void mh_cli_data_init(mh_cli_data *data)
     mh_dataset_options_init(&data->options);
 }
 
+const char *const mh_cli_shuffles[] = {"true", "false", "blocks", "torch", NULL};
+
+int mh_cli_take_shuffle(mh_shuffle *out, const mh_cli_maybe *given, const char *where)
+{
+    static const mh_shuffle kinds[] = {MH_SHUFFLE_ALL, MH_SHUFFLE_NONE, MH_SHUFFLE_BLOCKS,
+                                       MH_SHUFFLE_TORCH};
+    if (!given->value)
+        return MH_CLI_OK;
+    for (size_t at = 0; mh_cli_shuffles[at]; at++)
+        if (strcmp(*given->value ? given->value : "true", mh_cli_shuffles[at]) == 0) {
+            *out = kinds[at];
+            return MH_CLI_OK;
+        }
+    return mh_cli_fail(MH_CLI_USAGE, where, "give --shuffle alone, or blocks, torch, true or false",
+                       "--shuffle is '%s'", given->value);
+}
+
 const char *mh_cli_data_remedy(mh_status status, const mh_error *err)
 {
     if (strstr(err->message, "://")) /* it says itself what to change */

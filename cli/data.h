@@ -38,6 +38,11 @@ void mh_cli_data_init(mh_cli_data *data);
 int mh_cli_open_data(mh_dataset **out, const char *const *paths, const mh_cli_data *data,
                      const char *where);
 
+/* The choices of a --shuffle [KIND], and what was chosen: MH_CLI_OK, with *out untouched where the
+ * option was not given, or MH_CLI_USAGE with the reason said. */
+extern const char *const mh_cli_shuffles[];
+int mh_cli_take_shuffle(mh_shuffle *out, const mh_cli_maybe *given, const char *where);
+
 /* What to do about data that cannot be read. */
 const char *mh_cli_data_remedy(mh_status status, const mh_error *err);
 

@@ -14,6 +14,10 @@ int mh_plan_cmd_cpus(int argc, char **argv);
 int mh_plan_cmd_memory(int argc, char **argv);
 int mh_plan_cmd_threads(int argc, char **argv);
 int mh_plan_cmd_chunks(int argc, char **argv);
+/* `plan chunks STORE`. */
+int mh_plan_cmd_store(int argc, char **argv);
+extern const char mh_plan_store_help[];
+void mh_plan_chunks_print_help(void);
 int mh_plan_cmd_whatif(int argc, char **argv);
 
 /* The GPUs of this machine: device nodes nvidia0, nvidia1, ... and not nvidiactl or nvidia-uvm.

@@ -32,23 +32,27 @@ typedef struct chunk_table {
     size_t count;
 } chunk_table;
 
-static void print_help(void)
+void mh_plan_chunks_print_help(void)
 {
     (void)printf(
-        "usage: millhead plan chunks --sample SHAPE [--chunk SHAPES] [--itemsize N] [--json]\n"
+        "usage: millhead plan chunks STORE --window SIZES [OPTIONS]\n"
+        "       millhead plan chunks --sample SHAPE [--chunk SHAPES] [--itemsize N] [--json]\n"
         "\n"
+        "%s"
+        "\n"
+        "Without a store:\n"
         "How many chunks of a chunked array (Zarr, HDF5) a sample touches, and how many\n"
         "bytes that reads: at least, where it lies on the grid, and at most, where it\n"
         "begins anywhere. Chunks are read whole.\n"
         "\n"
-        "options:\n"
         "  --sample SHAPE  the sample's shape, like 64x64 or 24x3x128x128\n"
         "  --chunk SHAPES  shapes of chunks, like 8x8,16x16; one number stands for the same\n"
         "                  size in every dimension (default: 8,16,32,64,128,256,512,1024)\n"
         "  --itemsize N    bytes of one item (default 1)\n"
         "  --json          one JSON object: sample, itemsize, sample_bytes, rows (chunk,\n"
         "                  min_chunks, max_chunks, min_bytes, max_bytes)\n"
-        "  --help          this text\n");
+        "  --help          this text\n",
+        mh_plan_store_help);
 }
 
 static int parse(chunks_request *request, int argc, char **argv)
@@ -173,8 +177,25 @@ static void print_table(const chunk_table *table, const chunks_request *request,
                  "the last column is the least share of what is read that the sample uses.\n");
 }
 
+/* Whether the call is about a store: there are words, and no option of the other form. */
+static bool names_store(int argc, char **argv)
+{
+    static const char *const own[] = {"--sample", "--chunk", "--itemsize"};
+    bool words = false;
+    for (int at = 1; at < argc; at++) {
+        for (size_t k = 0; k < sizeof own / sizeof *own; k++)
+            if (strncmp(argv[at], own[k], strlen(own[k])) == 0)
+                return false;
+        words = words || *argv[at] != '-';
+    }
+    return words;
+}
+
 int mh_plan_cmd_chunks(int argc, char **argv)
 {
+    if (names_store(argc, argv))
+        return mh_plan_cmd_store(argc, argv);
+
     chunks_request request = {0};
     chunk_table table = {0};
     char sample[SHAPE_TEXT];
@@ -182,7 +203,7 @@ int mh_plan_cmd_chunks(int argc, char **argv)
     if (bad)
         return bad;
     if (request.help) {
-        print_help();
+        mh_plan_chunks_print_help();
         return MH_CLI_OK;
     }
     bad = fill_table(&table, &request);

@@ -6,6 +6,7 @@
 
 #include <millhead/diagnose.h>
 #include <millhead/error.h>
+#include <millhead/loader.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -68,6 +69,55 @@ typedef struct mh_plan_chunks {
 MH_API MH_MUST_CHECK mh_status mh_plan_chunks_make(mh_plan_chunks *out, const uint64_t *sample,
                                                    const uint64_t *chunk, size_t dimensions,
                                                    uint64_t item_bytes, mh_error *err);
+
+/* --- chunks of a store: what its windows cost in an order, and which chunks would be better --- */
+
+#define MH_PLAN_STORE_ROWS 4
+
+typedef struct mh_plan_store_options {
+    size_t struct_size;    /* set by mh_plan_store_options_init */
+    mh_shuffle shuffle;    /* the order */
+    uint64_t memory_bytes; /* of the loader; a tenth of it is taken to be for batches. 0: a quarter
+                              of what is available, as loaders take it */
+} mh_plan_store_options;
+
+/* What an epoch costs with some chunks, were all of them there. */
+typedef struct mh_store_chunks {
+    uint64_t chunk[MH_DIMS_MOST];       /* 0: no array has the dimension */
+    double chunk_bytes;                 /* decoded; of the array with the largest chunks */
+    double sample_chunks, sample_bytes; /* that a sample alone reads and decodes, mean */
+    double reads;                       /* of the epoch: a chunk each */
+    double decoded_bytes, unique_bytes; /* of the epoch; each chunk once */
+    double memory_bytes;                /* the loader's, from which on more changes nothing */
+} mh_store_chunks;
+
+typedef struct mh_plan_store {
+    uint64_t samples;
+    uint32_t dims;
+    const char *names[MH_DIMS_MOST]; /* the dataset's */
+    uint64_t window[MH_DIMS_MOST];
+    double useful_bytes;   /* of a sample */
+    uint64_t memory_bytes; /* that was counted on: the options', or what was found */
+    mh_store_chunks stored;
+    size_t row_count; /* chunks that would be better or not, from small ones to large ones */
+    size_t best;      /* which of them; nothing where there are none */
+    mh_store_chunks rows[MH_PLAN_STORE_ROWS];
+} mh_plan_store;
+
+/* Fills *options with defaults: no shuffle. Any thread. */
+MH_API void mh_plan_store_options_init_sized(mh_plan_store_options *options, size_t struct_size);
+static inline void mh_plan_store_options_init(mh_plan_store_options *options)
+{
+    mh_plan_store_options_init_sized(options, sizeof *options);
+}
+
+/* Computes what the windows of a dataset cost, exactly where the memory is enough, else at most.
+ * Then does so for other chunks of the same arrays. *out is untouched on failure. Any thread.
+ * Errors: MH_ERR_INVALID for NULL or an order that is none, MH_ERR_UNSUPPORTED where the data is
+ * not made of chunks, MH_ERR_NOMEM. */
+MH_API MH_MUST_CHECK mh_status mh_plan_store_make(mh_plan_store *out, const mh_dataset *dataset,
+                                                  const mh_plan_store_options *options,
+                                                  mh_error *err);
 
 /* --- memory: what batches that wait for their turn take --- */
 

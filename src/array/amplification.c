@@ -19,12 +19,18 @@
 typedef struct kind {
     uint64_t chunk[MH_DIMS_MOST]; /* along each of the windows' dimensions; 0: lacks it */
     double bytes;                 /* of one chunk of each of its variables */
+    double variables;
 } kind;
 
 /* Of one kind, one dimension and one length of cells. */
 typedef struct term {
     mh_touched sum, most;
 } term;
+
+/* Chunks of all cells, their bytes, and the bytes of the cell that has the most. */
+typedef struct total {
+    double chunks, bytes, most;
+} total;
 
 typedef struct costs {
     const mh_windows *windows;
@@ -50,6 +56,7 @@ static mh_status find_kinds(costs *self, const mh_windows *windows, mh_error *er
         if (at == self->kind_count)
             self->kinds[self->kind_count++] = found;
         self->kinds[at].bytes += (double)grid->chunk_bytes;
+        self->kinds[at].variables++;
     }
     return MH_OK;
 }
@@ -67,26 +74,27 @@ static void multiply(mh_touched *product, const mh_touched *factor)
     product->both *= factor->both;
 }
 
-/* Bytes of all cells' chunks and of the largest one's; terms[kind * dims + d] is to be used. */
-static void add_up(const costs *self, const term *const *terms, double *sum, double *most)
+/* terms[kind * dims + d] is to be used. */
+static total add_up(const costs *self, const term *const *terms)
 {
     const uint32_t dims = self->windows->dim_count;
-    *sum = *most = 0;
+    total found = {0};
     for (size_t i = 0; i < self->kind_count; i++) {
         mh_touched all = {1, 1, 1}, largest = {1, 1, 1};
         for (uint32_t d = 0; d < dims; d++) {
             multiply(&all, &terms[i * dims + d]->sum);
             multiply(&largest, &terms[i * dims + d]->most);
         }
-        *sum += self->kinds[i].bytes * union_of(self->windows, &all);
-        *most += self->kinds[i].bytes *
-                 (largest.window + (self->windows->has_target ? largest.target : 0));
+        found.chunks += self->kinds[i].variables * union_of(self->windows, &all);
+        found.bytes += self->kinds[i].bytes * union_of(self->windows, &all);
+        found.most += self->kinds[i].bytes *
+                      (largest.window + (self->windows->has_target ? largest.target : 0));
     }
+    return found;
 }
 
 /* The same with cells of these lengths; NULL: each sample alone. */
-static mh_status add_up_cells(const costs *self, const uint64_t *cell, double *sum, double *most,
-                              mh_error *err)
+static mh_status add_up_cells(const costs *self, const uint64_t *cell, total *out, mh_error *err)
 {
     const uint32_t dims = self->windows->dim_count;
     const size_t count = self->kind_count * dims;
@@ -100,7 +108,7 @@ static mh_status add_up_cells(const costs *self, const uint64_t *cell, double *s
     }
     const int made = terms && used;
     if (made)
-        add_up(self, used, sum, most);
+        *out = add_up(self, used);
     mh_free(terms);
     mh_free(used);
     return made ? MH_OK : mh_fail(err, MH_ERR_NOMEM, "no memory for the cost of windows");
@@ -123,16 +131,21 @@ static mh_status cost_of(const costs *self, const uint64_t *cell, mh_amplificati
                          mh_error *err)
 {
     uint64_t whole[MH_DIMS_MOST];
-    double ignored;
+    total cells, all, alone;
     const mh_windows *windows = self->windows;
     mh_amplification made = {.factor = 1, .useful_bytes = useful_bytes(windows)};
     for (uint32_t d = 0; d < windows->dim_count; d++)
         whole[d] = windows->dims[d].length + 1;
     if (windows->count > 0) {
-        MH_TRY(add_up_cells(self, cell, &made.decoded_bytes, &made.block_bytes, err));
-        MH_TRY(add_up_cells(self, whole, &made.unique_bytes, &ignored, err));
-        MH_TRY(add_up_cells(self, NULL, &made.sample_bytes, &ignored, err));
-        made.sample_bytes /= (double)windows->count;
+        MH_TRY(add_up_cells(self, cell, &cells, err));
+        MH_TRY(add_up_cells(self, whole, &all, err));
+        MH_TRY(add_up_cells(self, NULL, &alone, err));
+        made.decoded_bytes = cells.bytes;
+        made.decoded_chunks = cells.chunks;
+        made.block_bytes = cells.most;
+        made.unique_bytes = all.bytes;
+        made.sample_bytes = alone.bytes / (double)windows->count;
+        made.sample_chunks = alone.chunks / (double)windows->count;
         made.factor = made.decoded_bytes / made.unique_bytes;
     }
     *out = made;
@@ -217,11 +230,10 @@ static mh_status find_terms(search *self, mh_error *err)
 static void judge(search *self)
 {
     const uint32_t dims = self->costs.windows->dim_count;
-    double bytes, decoded;
     for (size_t n = 0; n < self->costs.kind_count * dims; n++)
         self->used[n] = &self->terms[n * CANDIDATES_MOST + self->at[n % dims]];
-    add_up(&self->costs, self->used, &decoded, &bytes);
-    const double factor = decoded / self->unique;
+    const total found = add_up(&self->costs, self->used);
+    const double bytes = found.most, factor = found.bytes / self->unique;
     const int fits = bytes <= self->good_bytes, good = fits && factor <= MH_AMPLIFICATION_GOOD;
     const int best_fits = self->best_bytes <= self->good_bytes;
     const int best_good = best_fits && self->best_factor <= MH_AMPLIFICATION_GOOD;

@@ -26,6 +26,7 @@ typedef struct mh_amplification {
     double block_bytes;   /* of the chunks of one block, at most */
     double sample_bytes;  /* decoded for one sample alone, mean */
     double useful_bytes;  /* of a sample as stored */
+    double decoded_chunks, sample_chunks; /* how many chunks those bytes are */
 } mh_amplification;
 
 /* With cells of those lengths, in values along each of mh_windows_dims. Errors: MH_ERR_NOMEM. */

@@ -109,6 +109,8 @@ typedef struct mh_format {
     /* As mh_dataset_storage and mh_dataset_costs. */
     int (*storage)(const mh_dataset *dataset, uint32_t tag, mh_field_storage *out);
     mh_status (*costs)(const mh_dataset *dataset, mh_dataset_cost *out, mh_error *err);
+    /* The windows that samples are; the dataset's. For mh_plan_store_make. */
+    const struct mh_windows *(*windows)(const mh_dataset *dataset);
 } mh_format;
 
 /* Added to the tag of a field that is delivered only where its name is asked for. The format sees

@@ -173,6 +173,11 @@ static mh_status zarr_costs(const mh_dataset *dataset, mh_dataset_cost *out, mh_
     return MH_OK;
 }
 
+static const mh_windows *zarr_windows(const mh_dataset *dataset)
+{
+    return ((const mh_zarr_data *)dataset->own)->windows;
+}
+
 const mh_format mh_format_zarr = {
     .name = "zarr",
     .what = "Zarr 2 and 3: windows over named dimensions; directories, .zarr.zip, references",
@@ -190,4 +195,5 @@ const mh_format mh_format_zarr = {
     .place = zarr_place,
     .storage = zarr_storage,
     .costs = zarr_costs,
+    .windows = zarr_windows,
 };

@@ -90,6 +90,24 @@ bad 2 plan chunks --sample 64x64 --itemsize 0
 bad 2 plan chunks --sample 9999999999999x9999999999999
 contains "$err" "does not fit 64 bits"
 
+good synth weather "$scratch/weather" --count 8 --lat 40 --lon 80 --chunks patches
+good plan chunks "$scratch/weather" --window time=4,lat=20,lon=20
+contains "$out" "16 windows of time=4 lat=20 lon=20"
+contains "$out" "as stored"
+good plan chunks --json --window time=4 "$scratch/weather" --shuffle=false --memory 1GB
+contains "$out" '"samples": 2, "shuffle": "false", "memory_bytes": 1000000000'
+good plan chunks "$scratch/weather" --help
+contains "$out" "decoded_per_useful"
+bad 2 plan chunks "$scratch/weather" --window time=4 --shuffle=some
+contains "$err" "--shuffle is 'some'"
+bad 1 plan chunks "$scratch/weather" --window tiem=4
+contains "$err" "time"
+bad 1 plan chunks "$scratch/weather" --window time=9
+contains "$err" "larger than the 8"
+bad 1 plan chunks "$scratch/nowhere.zarr" --window time=4
+bad 2 plan chunks synthetic:count=10
+contains "$err" "has no chunks"
+
 good plan memory --batch-bytes 1000 --workers 4 --prefetch 2 --ranks 3 --available 33000 --json
 want='{"batch_bytes": 1000, "workers": 4, "prefetch": 2, "ranks": 3, "batches_per_rank": 11, '
 want="$want"'"needed_bytes": 33000, "available_bytes": 33000, "machine_bytes": '
