@@ -10,7 +10,8 @@
 const char mh_cli_data_help[] =
     "  --fields A,B       only these\n"
     "  --format NAME      of millhead list (default: found out from the data)\n"
-    "  --pipeline STEPS   of pictures: \"image: decode | resize 224x224\" (millhead list)\n"
+    "  --pipeline STEPS   of pictures: \"image: decode | resize 224x224\" (millhead list); of\n"
+    "                     arrays: \"t2m: normalize mean=280 std=20 | nan 0 | cast f16\"\n"
     "  --profile NAME     of pictures: exact (default), or fast, which decodes fewer pixels\n"
     "  --window SIZES     of arrays: time=4,lat=64,lon=64\n"
     "  --stride STEPS     from window to window (default: the window)\n"

@@ -47,8 +47,10 @@ class Loader:
             folder with a folder for each class, or a ``.csv`` or ``.jsonl`` with a column of paths
             (docs/images.md); or ``"synthetic:count=1000"`` (docs/native.md).
         batch_size: samples of this rank in a batch.
-        fields: the ones to read, in the order of the dict; ``_index`` is a sample's number.
-        pipeline, profile: what becomes of pictures, ``"decode | random_resized_crop 224"``.
+        fields: the ones to read, in the order of the dict; ``_index`` is a sample's number,
+            ``_origin`` where a window begins.
+        pipeline, profile: what becomes of pictures, ``"decode | random_resized_crop 224"``, and
+            of arrays, ``"t2m: normalize mean=280 std=20 | cast f16"``.
         window, stride, select, target, decode: which parts of arrays with named dimensions are
             samples, ``window={"time": 4, "lat": 64}``; ``select`` has a slice of places or a pair
             of coordinates for a dimension, ``target`` the offset of a second window.

@@ -130,6 +130,18 @@ static mh_status check_plain(const mh_dataset *dataset, const mh_placing *placin
     return MH_OK;
 }
 
+static void place_origin(const mh_dataset *dataset, const mh_placing *placing)
+{
+    const mh_zarr_data *data = dataset->own;
+    int64_t origin[MH_DIMS_MOST];
+    uint32_t dims;
+    (void)mh_windows_dims(data->windows, &dims);
+    mh_windows_origin(data->windows, placing->sample, origin);
+    for (size_t i = 0; i < dataset->field_count; i++)
+        if (dataset->tags[i] == MH_ZARR_ORIGIN_TAG)
+            memcpy(placing->into[i], origin, dims * sizeof *origin);
+}
+
 static mh_status zarr_place(const mh_dataset *dataset, const mh_placing *placing, mh_error *err)
 {
     const mh_zarr_data *data = dataset->own;
@@ -137,6 +149,8 @@ static mh_status zarr_place(const mh_dataset *dataset, const mh_placing *placing
     if (data->any_plain)
         MH_TRY(check_plain(dataset, placing, err));
     mh_windows_place(data->windows, placing->sample, &chunks, placing->into);
+    if (data->wants_origin)
+        place_origin(dataset, placing);
     return MH_OK;
 }
 
@@ -182,7 +196,7 @@ const mh_format mh_format_zarr = {
     .name = "zarr",
     .what = "Zarr 2 and 3: windows over named dimensions; directories, .zarr.zip, references",
     .suffixes = ".zarr .zarr.zip .json",
-    .takes = MH_TAKES_WINDOW,
+    .takes = MH_TAKES_WINDOW | MH_TAKES_PIPELINE,
     .probe = zarr_probe,
     .open = mh_zarr_open,
     .finish = zarr_finish,

@@ -8,6 +8,10 @@
 #include "format/zarr_hierarchy.h"
 #include "format/zarr_shards.h"
 
+/* The field of a window's first place along each dimension, on request. */
+#define MH_ZARR_ORIGIN "_origin"
+#define MH_ZARR_ORIGIN_TAG (UINT32_MAX >> 1)
+
 /* One array that fields are made of. */
 typedef struct mh_zarr_variable {
     const mh_zarr_node *node;
@@ -27,7 +31,8 @@ typedef struct mh_zarr_data {
     size_t count;
     mh_windows *windows;
     mh_amplification cost; /* in blocks */
-    bool any_plain;        /* some arrays are placed from their bytes as they were read */
+    bool wants_origin;
+    bool any_plain; /* some arrays are placed from their bytes as they were read */
 } mh_zarr_data;
 
 /* Opens the store at `path` as the dataset's own. What is there is freed by mh_zarr_close. */

@@ -1,6 +1,7 @@
 /* zarr_open.c - opening a Zarr store: which arrays become fields, and the windows over them
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "array/steps_text.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "format/zarr_data.h"
@@ -109,9 +110,13 @@ static mh_status choose(mh_zarr_data *data, const mh_dataset_options *options, m
     data->variables = mh_calloc(count, sizeof *data->variables);
     if (!data->list || !data->variables)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu arrays", count);
-    for (size_t i = 0; options->fields && i < options->field_count; i++)
-        if (strncmp(options->fields[i], "target", 6) != 0) /* comes with its variable */
-            MH_TRY(take_named(data, options->fields[i], err));
+    for (size_t i = 0; options->fields && i < options->field_count; i++) {
+        const char *name = options->fields[i];
+        if (strcmp(name, MH_ZARR_ORIGIN) == 0)
+            data->wants_origin = true;
+        else if (strncmp(name, "target", 6) != 0) /* comes with its variable */
+            MH_TRY(take_named(data, name, err));
+    }
     for (size_t i = 0; !options->fields && i < count; i++)
         if (count == 1 || is_default(&data->nodes.list[i], options->window))
             MH_TRY(take_node(data, i, err));
@@ -165,6 +170,8 @@ static mh_status fill_variables(mh_dataset *dataset, mh_zarr_data *data, mh_erro
         if (stored + bytes > dataset->unit_bytes_most)
             dataset->unit_bytes_most = stored + bytes;
     }
+    if (dataset->options.pipeline)
+        MH_TRY(mh_array_steps_read(data->variables, data->count, dataset->options.pipeline, err));
     if (!data->store.listed)
         dataset->objects =
             (mh_objects){.count = (uint32_t)objects, .describe = mh_zarr_describe, .context = data};
@@ -222,6 +229,13 @@ static mh_status add_fields(mh_dataset *dataset, mh_zarr_data *data, mh_error *e
         memcpy(field.shape, window->shape, sizeof field.shape);
         MH_TRY(mh_dataset_add_field(dataset, window->name, i, &field, err));
     }
+    if (data->wants_origin) {
+        mh_field origin = {.dtype = {0, 64}, .dims = 1};
+        uint32_t dims;
+        (void)mh_windows_dims(data->windows, &dims);
+        origin.shape[0] = dims;
+        MH_TRY(mh_dataset_add_field(dataset, MH_ZARR_ORIGIN, MH_ZARR_ORIGIN_TAG, &origin, err));
+    }
     dataset->fields_chosen = 1;
     dataset->count = mh_windows_count(data->windows);
     dataset->by_units = 1;
@@ -264,6 +278,8 @@ mh_status mh_zarr_open(mh_dataset *dataset, const char *const *paths, size_t cou
     if (!data)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a dataset");
     dataset->own = data;
+    if (dataset->options.profile)
+        return mh_fail(err, MH_ERR_INVALID, "arrays take no profile");
     if (count != 1)
         return mh_fail(err, MH_ERR_UNSUPPORTED, "several Zarr stores as one: open them one by one");
     data->path = mh_calloc(strlen(paths[0]) + 1, 1);
