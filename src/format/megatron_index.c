@@ -114,3 +114,12 @@ mh_status mh_megatron_index_read(mh_megatron_index *out, const uint8_t *bytes, s
     *out = made;
     return MH_OK;
 }
+
+uint64_t mh_megatron_document(const mh_megatron_index *self, uint64_t at)
+{
+    const uint64_t end = number_at(self->firsts + (at + 1) * 8, 8);
+    uint64_t tokens = 0;
+    for (uint64_t i = number_at(self->firsts + at * 8, 8); i < end; i++)
+        tokens += number_at(self->lengths + i * 4, 4);
+    return tokens;
+}

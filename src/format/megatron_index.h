@@ -23,4 +23,7 @@ typedef struct mh_megatron_index {
 MH_MUST_CHECK mh_status mh_megatron_index_read(mh_megatron_index *out, const uint8_t *bytes,
                                                size_t size, uint64_t bin_bytes, mh_error *err);
 
+/* Tokens of document number `at` of an index that was read. Pure. */
+uint64_t mh_megatron_document(const mh_megatron_index *index, uint64_t at);
+
 #endif

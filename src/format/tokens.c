@@ -16,10 +16,7 @@
 #pragma GCC optimize("O3")
 #endif
 
-#define UNIT_BYTES (UINT64_C(4) << 20)
 #define BLOCK_PARTS 32
-
-enum { TOKENS, X, Y }; /* tags */
 
 static int tokens_probe(const mh_candidate *candidate)
 {
@@ -58,33 +55,53 @@ static mh_status add_fields(mh_dataset *dataset, const mh_tokens *self, mh_error
     mh_field field = {.dtype = self->convert.delivered, .dims = 1};
     field.shape[0] = (int64_t)(self->dim.window + self->ahead);
     /* who takes x and y has no use for it */
-    MH_TRY(mh_dataset_add_field(dataset, "tokens", TOKENS | MH_TAG_ON_REQUEST, &field, err));
+    MH_TRY(
+        mh_dataset_add_field(dataset, "tokens", MH_TOKENS_BOTH | MH_TAG_ON_REQUEST, &field, err));
     field.shape[0] = (int64_t)self->dim.window;
-    MH_TRY(mh_dataset_add_field(dataset, "x", X, &field, err));
-    return mh_dataset_add_field(dataset, "y", Y, &field, err);
+    MH_TRY(mh_dataset_add_field(dataset, "x", MH_TOKENS_X, &field, err));
+    return mh_dataset_add_field(dataset, "y", MH_TOKENS_Y, &field, err);
 }
 
 static void number_units(mh_dataset *dataset, mh_tokens *self)
 {
-    const uint64_t token_bytes = self->convert.stored_bytes;
-    const uint64_t needed = self->dim.window + self->ahead;
-    self->unit_tokens = UNIT_BYTES / token_bytes;
+    self->unit_tokens = MH_TOKENS_UNIT_BYTES / self->convert.stored_bytes;
     self->unit_shift = (uint32_t)__builtin_ctzll(self->unit_tokens);
-    uint64_t most = (needed - 1) / self->unit_tokens + 2, files = self->file_count;
     for (uint32_t i = 0; i < self->file_count; i++) {
         self->files[i].first_unit = dataset->unit_count;
         dataset->unit_count += (self->files[i].tokens + self->unit_tokens - 1) / self->unit_tokens;
     }
+    dataset->unit_bytes_most = MH_TOKENS_UNIT_BYTES;
+    dataset->by_units = dataset->units_shared = 1;
+    dataset->block_parts = BLOCK_PARTS;
+}
+
+static void describe_windows(mh_dataset *dataset, const mh_tokens *self)
+{
+    const uint64_t needed = self->dim.window + self->ahead;
+    uint64_t most = (needed - 1) / self->unit_tokens + 2, files = self->file_count;
     most += 2 * (files < needed ? files - 1 : needed); /* where a window goes over files' ends */
     dataset->units_most = (uint32_t)(most < dataset->unit_count ? most : dataset->unit_count);
-    dataset->unit_bytes_most = UNIT_BYTES;
-    dataset->by_units = dataset->units_shared = 1;
     dataset->cells = (mh_cells){.dims = 1,
                                 .dim = {{.count = self->dim.count,
                                          .start = self->dim.first,
                                          .stride = self->dim.stride,
                                          .cell = self->unit_tokens}}};
-    dataset->block_parts = BLOCK_PARTS;
+    dataset->count = self->dim.count;
+    dataset->fingerprint = (uint64_t)self->stored.code << 8 | self->stored.bits;
+}
+
+/* What all texts say, as one; the dtype of one file holds for those after it. */
+static void take_text(mh_tokens *self, const mh_tokens_text *text)
+{
+    if (text->stored.bits)
+        self->stored = text->stored;
+    if (text->delivered.bits)
+        self->delivered = text->delivered;
+    if (text->has_eos)
+        self->eos = text->eos;
+    self->has_eos = self->has_eos || text->has_eos;
+    self->pad = text->pad ? text->pad : self->pad;
+    self->packed = self->packed || text->packed;
 }
 
 static mh_status tokens_open(mh_dataset *dataset, const char *const *paths, size_t count,
@@ -95,23 +112,22 @@ static mh_status tokens_open(mh_dataset *dataset, const char *const *paths, size
     mh_status status = self && text ? MH_OK : mh_fail(err, MH_ERR_NOMEM, "no memory for tokens");
     for (size_t i = 0; status == MH_OK && i < count; i++) {
         status = mh_tokens_text_read(text, paths[i], err);
-        if (status == MH_OK && text->stored.bits)
-            self->stored = text->stored;
-        if (status == MH_OK && text->delivered.bits)
-            self->delivered = text->delivered;
+        if (status == MH_OK)
+            take_text(self, text);
         if (status == MH_OK)
             status = mh_tokens_add_file(dataset, self, text->path, err);
     }
     mh_free(text);
     MH_TRY(status);
-    MH_TRY(read_windows(dataset, self, err));
+    if (!self->packed)
+        MH_TRY(read_windows(dataset, self, err));
     const mh_decoding cast = {.cast = self->delivered.bits ? self->delivered : (mh_dtype){0, 64}};
     MH_TRY(mh_convert_init(&self->convert, self->stored, 0, &cast, err));
-    MH_TRY(add_fields(dataset, self, err));
     number_units(dataset, self);
-    dataset->count = self->dim.count;
-    dataset->fingerprint = (uint64_t)self->stored.code << 8 | self->stored.bits;
-    return MH_OK;
+    if (self->packed)
+        return mh_tokens_packed_open(dataset, self, err);
+    describe_windows(dataset, self);
+    return add_fields(dataset, self, err);
 }
 
 /* --- units --- */
@@ -142,15 +158,22 @@ static uint64_t begin_of(const mh_tokens *self, uint64_t sample)
     return self->dim.first + sample * self->dim.stride;
 }
 
+uint32_t mh_tokens_units(const mh_tokens *self, uint64_t first, uint64_t end, uint64_t *ids)
+{
+    uint64_t offset;
+    uint32_t count = 0;
+    while (first < end)
+        first += run_of(self, first, &ids[count++], &offset);
+    return count;
+}
+
 static uint32_t tokens_units_of(const mh_dataset *dataset, uint64_t sample, uint64_t *ids)
 {
     const mh_tokens *self = dataset->own;
-    uint64_t token = begin_of(self, sample), offset;
-    const uint64_t end = token + self->dim.window + self->ahead;
-    uint32_t count = 0;
-    while (token < end)
-        token += run_of(self, token, &ids[count++], &offset);
-    return count;
+    if (self->packing)
+        return mh_tokens_packed_units(self, sample, ids);
+    const uint64_t first = begin_of(self, sample);
+    return mh_tokens_units(self, first, first + self->dim.window + self->ahead, ids);
 }
 
 static mh_unit tokens_unit(const mh_dataset *dataset, uint64_t id)
@@ -208,9 +231,8 @@ static void copy(const mh_convert *convert, const uint8_t *from, uint8_t *into, 
     }
 }
 
-/* `count` tokens of the line from `token` on; units[0] is the one that `first` is in. */
-static void place_field(const mh_tokens *self, const mh_bytes *units, uint64_t first,
-                        uint64_t token, uint64_t count, uint8_t *into)
+void mh_tokens_place(const mh_tokens *self, const mh_bytes *units, uint64_t first, uint64_t token,
+                     uint64_t count, uint8_t *into)
 {
     uint64_t id, offset, run = run_of(self, first, &id, &offset);
     while (token >= first + run) { /* y may begin behind the first unit */
@@ -235,12 +257,17 @@ static void place_field(const mh_tokens *self, const mh_bytes *units, uint64_t f
 static mh_status tokens_place(const mh_dataset *dataset, const mh_placing *placing, mh_error *err)
 {
     const mh_tokens *self = dataset->own;
-    const uint64_t begin = begin_of(self, placing->sample);
     (void)err;
+    if (self->packing) {
+        mh_tokens_packed_place(dataset, placing);
+        return MH_OK;
+    }
+    const uint64_t begin = begin_of(self, placing->sample);
     for (size_t i = 0; i < dataset->field_count; i++) {
         const uint32_t tag = dataset->tags[i];
-        place_field(self, placing->units, begin, begin + (tag == Y ? self->ahead : 0),
-                    self->dim.window + (tag == TOKENS ? self->ahead : 0), placing->into[i]);
+        mh_tokens_place(self, placing->units, begin, begin + (tag == MH_TOKENS_Y ? self->ahead : 0),
+                        self->dim.window + (tag == MH_TOKENS_BOTH ? self->ahead : 0),
+                        placing->into[i]);
     }
     return MH_OK;
 }
@@ -266,8 +293,15 @@ static void tokens_close(mh_dataset *dataset)
     mh_tokens *self = dataset->own;
     if (!self)
         return;
+    mh_packing_free(self->packing);
     mh_free(self->files);
     mh_free(self);
+}
+
+static void tokens_measure(const mh_dataset *dataset, uint32_t tag, uint64_t sample, int64_t *shape)
+{
+    (void)tag; /* one field is ragged */
+    mh_tokens_packed_measure(dataset->own, sample, shape);
 }
 
 const mh_format mh_format_tokens = {
@@ -281,5 +315,6 @@ const mh_format mh_format_tokens = {
     .unit = tokens_unit,
     .warm = tokens_warm,
     .place = tokens_place,
+    .measure = tokens_measure,
     .close = tokens_close,
 };

@@ -3,7 +3,6 @@
  */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "format/megatron_index.h"
 #include "format/npy_header.h"
 #include "format/tokens.h"
 
@@ -69,7 +68,8 @@ static mh_status add_bare(mh_dataset *dataset, mh_tokens *self, const char *path
         return mh_fail(err, MH_ERR_CORRUPT, "%s has %llu bytes: not a whole number of %sint%u",
                        path, (unsigned long long)bytes, self->stored.code ? "u" : "",
                        self->stored.bits);
-    return add(dataset, self, path, 0, bytes / (self->stored.bits / 8u), err);
+    MH_TRY(add(dataset, self, path, 0, bytes / (self->stored.bits / 8u), err));
+    return mh_tokens_pack_file(dataset, self, NULL, err);
 }
 
 static mh_status add_indexed(mh_dataset *dataset, mh_tokens *self, const char *index_path,
@@ -81,13 +81,16 @@ static mh_status add_indexed(mh_dataset *dataset, mh_tokens *self, const char *i
     MH_TRY(size_of(dataset, path, &bin_bytes, err));
     MH_TRY(mh_dataset_get(dataset, index_path, INDEX_MOST, &bytes, &size, err));
     mh_status status = mh_megatron_index_read(&index, bytes, (size_t)size, bin_bytes, err);
-    mh_free(bytes);
-    if (status != MH_OK) {
+    if (status != MH_OK)
         mh_error_prefix(err, "%s", index_path);
-        return status;
-    }
-    MH_TRY(take_dtype(self, index.dtype, path, err));
-    return add(dataset, self, path, 0, index.tokens, err);
+    if (status == MH_OK)
+        status = take_dtype(self, index.dtype, path, err);
+    if (status == MH_OK)
+        status = add(dataset, self, path, 0, index.tokens, err);
+    if (status == MH_OK)
+        status = mh_tokens_pack_file(dataset, self, &index, err);
+    mh_free(bytes);
+    return status;
 }
 
 static mh_status add_npy(mh_dataset *dataset, mh_tokens *self, const char *path, mh_error *err)
@@ -118,6 +121,8 @@ static mh_status add_npy(mh_dataset *dataset, mh_tokens *self, const char *path,
         status = take_dtype(self, header->members[0].dtype, path, err);
     if (status == MH_OK)
         status = add(dataset, self, path, header->data_offset, (uint64_t)header->shape[0], err);
+    if (status == MH_OK)
+        status = mh_tokens_pack_file(dataset, self, NULL, err);
     mh_free(head);
     mh_free(header);
     return status;

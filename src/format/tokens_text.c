@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/parts.h"
 
-#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool take_dtype(mh_dtype *out, const char *name)
@@ -24,6 +24,14 @@ static bool take_dtype(mh_dtype *out, const char *name)
     return false;
 }
 
+/* A token: a whole number that a token may be. */
+static bool take_token(int64_t *out, const char *text)
+{
+    char *end;
+    *out = strtoll(text, &end, 10);
+    return *text && !*end && *out >= INT32_MIN && *out <= UINT32_MAX;
+}
+
 static mh_status take_part(void *context, char *part, mh_error *err)
 {
     mh_tokens_text *out = context;
@@ -31,9 +39,19 @@ static mh_status take_part(void *context, char *part, mh_error *err)
         return MH_OK;
     if (strncmp(part, "as=", 3) == 0 && take_dtype(&out->delivered, part + 3))
         return MH_OK;
+    if (strcmp(part, "pack=bestfit") == 0) {
+        out->packed = true;
+        return MH_OK;
+    }
+    if (strncmp(part, "eos=", 4) == 0 && take_token(&out->eos, part + 4)) {
+        out->has_eos = true;
+        return MH_OK;
+    }
+    if (strncmp(part, "pad=", 4) == 0 && take_token(&out->pad, part + 4))
+        return MH_OK;
     return mh_fail(err, MH_ERR_INVALID,
                    "'%s' is not part of token data: write tokens:train.bin,dtype=uint16,as=int64 "
-                   "(uint8, uint16, uint32, int16, int32, int64)",
+                   "(uint8, uint16, uint32, int16, int32, int64), pack=bestfit,eos=50256,pad=0",
                    part);
 }
 

@@ -5,6 +5,7 @@
 #define MH_FORMAT_TOKENS_TEXT_H
 
 #include <millhead/dataset.h>
+#include <stdbool.h>
 
 #define MH_TOKENS_PREFIX "tokens:"
 #define MH_TOKENS_PATH_ROOM 4096
@@ -13,6 +14,9 @@ typedef struct mh_tokens_text {
     char path[MH_TOKENS_PATH_ROOM];
     mh_dtype stored;    /* bits 0: not said */
     mh_dtype delivered; /* the same */
+    bool packed;        /* pack=bestfit */
+    bool has_eos;       /* eos=50256: documents end behind it */
+    int64_t eos, pad;   /* pad=0 */
 } mh_tokens_text;
 
 /* A path, with or without the prefix; parts may follow it after a comma where it has the prefix.

@@ -1,12 +1,16 @@
 """Token files: bare, Megatron's and NumPy's, against NumPy."""
 
-import struct
+import sys
 from pathlib import Path
 from typing import Any
 
 import millhead
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "helpers"))
+
+from megatron import write_megatron
 
 UNIT_TOKENS = 2 << 20  # of uint16: what is read at a time
 rng = np.random.default_rng(7)
@@ -22,18 +26,6 @@ def loaded(data: Any, **options: Any) -> dict[str, np.ndarray]:
 def windows(tokens: np.ndarray, size: int, stride: int) -> np.ndarray:
     """Of size + 1 tokens each, as nanoGPT cuts them."""
     return np.lib.stride_tricks.sliding_window_view(tokens, size + 1)[::stride]
-
-
-def write_megatron(stem: Path, documents: list[np.ndarray], code: int) -> None:
-    """As megatron.core's IndexedDatasetBuilder does."""
-    lengths = np.array([len(document) for document in documents], np.int32)
-    width = documents[0].itemsize
-    pointers = np.concatenate([[0], np.cumsum(lengths[:-1], dtype=np.int64)]) * width
-    head = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(lengths), len(lengths) + 1)
-    firsts = np.arange(len(lengths) + 1, dtype=np.int64)
-    index = head + lengths.tobytes() + pointers.astype(np.int64).tobytes() + firsts.tobytes()
-    stem.with_suffix(".idx").write_bytes(index)
-    stem.with_suffix(".bin").write_bytes(b"".join(document.tobytes() for document in documents))
 
 
 @pytest.mark.parametrize("stored", ["uint16", "uint32", "int32"])
