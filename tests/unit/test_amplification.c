@@ -114,11 +114,38 @@ static void cells_are_as_small_as_the_cost_allows(void **state)
     check_choice("time=4", "time=1", 4 * 120000, 20, MH_PARTS_LEAST, 1.49);
 }
 
+/* 1.7 million chunks, 2.5 million windows: counted by what repeats. */
+static void long_dimensions_are_counted_by_their_period(void **state)
+{
+    const uint64_t length = 10000000;
+    mh_variable line = {.name = "t2m",
+                        .dims = 1,
+                        .dim_names = {"time"},
+                        .shape = {length},
+                        .chunk = {6},
+                        .dtype = {2, 32}};
+    mh_windows *windows;
+    mh_amplification cost;
+    const uint64_t cell = 12;
+    (void)state;
+    mh_variable_steps_c(&line);
+    mh_window_texts texts = {.window = "time=3", .stride = "time=4"};
+    assert_int_equal(mh_windows_new(&windows, &line, 1, &texts, NULL, NULL, NULL), MH_OK);
+    assert_int_equal(mh_amplification_of(windows, &cell, &cost, NULL), MH_OK);
+    /* windows begin at 0, 4, 8 of each cell: chunks 0, 0 to 1 and 1 */
+    const double chunks = 1666667;
+    assert_true(cost.unique_bytes == chunks * 24);
+    assert_true(cost.decoded_bytes == cost.unique_bytes);
+    assert_true(fabs(cost.sample_chunks - 4.0 / 3) < 1e-6);
+    mh_windows_free(windows);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_cost_is_what_blocks_need),
         cmocka_unit_test(cells_are_as_small_as_the_cost_allows),
+        cmocka_unit_test(long_dimensions_are_counted_by_their_period),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
