@@ -222,16 +222,15 @@ static int make_report(const report_request *request)
         status = mh_page_write(page, request->output, &bytes, &err);
     if (status != MH_OK)
         code = mh_cli_fail(MH_CLI_FAILED, "report", mh_cli_run_remedy(status), "%s", err.message);
+    if (code == MH_CLI_OK && request->output && !request->json)
+        (void)printf("%s: %.1f MB\n", request->output, (double)bytes / 1e6);
     if (code == MH_CLI_OK)
         code = write_pictures(page, request, &made);
     if (code == MH_CLI_OK && request->json)
         code = print_json(page, request, &made, bytes);
-    else if (code == MH_CLI_OK) {
-        if (request->output)
-            (void)printf("%s: %.1f MB\n", request->output, (double)bytes / 1e6);
+    else if (code == MH_CLI_OK)
         for (size_t at = 0; at < made.count; at++)
             (void)printf("%s\n", made.paths[at]);
-    }
     files_free(&made);
     mh_page_free(page);
     return code;

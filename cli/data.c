@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "data.h"
+#include "suggest.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,12 +37,15 @@ int mh_cli_take_shuffle(mh_shuffle *out, const mh_cli_maybe *given, const char *
                                        MH_SHUFFLE_TORCH};
     if (!given->value)
         return MH_CLI_OK;
-    for (size_t at = 0; mh_cli_shuffles[at]; at++)
-        if (strcmp(*given->value ? given->value : "true", mh_cli_shuffles[at]) == 0) {
-            *out = kinds[at];
+    size_t count = 0;
+    for (; mh_cli_shuffles[count]; count++)
+        if (strcmp(*given->value ? given->value : "true", mh_cli_shuffles[count]) == 0) {
+            *out = kinds[count];
             return MH_CLI_OK;
         }
-    return mh_cli_fail(MH_CLI_USAGE, where, "give --shuffle alone, or blocks, torch, true or false",
+    return mh_cli_fail(MH_CLI_USAGE, where,
+                       mh_cli_did_you_mean(given->value, mh_cli_shuffles, count,
+                                           "give --shuffle alone, or blocks, torch, true or false"),
                        "--shuffle is '%s'", given->value);
 }
 
@@ -51,7 +55,7 @@ const char *mh_cli_data_remedy(mh_status status, const mh_error *err)
         return "see docs/remote.md";
     switch (status) {
     case MH_ERR_INVALID:
-        return "check the options";
+        return "check the path and the options";
     case MH_ERR_NOT_FOUND:
         return "give a path that is there";
     case MH_ERR_CORRUPT:

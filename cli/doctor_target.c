@@ -52,13 +52,28 @@ static bool in_path(const char *name)
     return false;
 }
 
+static bool has_file(const char *directory, const char *name, const char *file)
+{
+    char path[PATH_MAX];
+    return snprintf(path, sizeof path, "%s/%s/%s", directory, name, file) < (int)sizeof path &&
+           access(path, F_OK) == 0;
+}
+
+/* Something to judge: a file, or a directory with a run or a benchmark. A directory `python/` that
+ * holds neither does not stand in the way of the command. */
+static bool is_recorded(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 &&
+           (!S_ISDIR(about.st_mode) || has_file(path, ".", "events.jsonl") ||
+            has_file(path, ".", "run.json") || has_file(path, ".", "bench.json"));
+}
+
 static bool is_program(const char *word)
 {
-    if (ends_with(word, ".py"))
+    if (ends_with(word, ".py") || is_executable(word))
         return true;
-    if (access(word, F_OK) == 0)
-        return is_executable(word);
-    return !strchr(word, '/') && in_path(word);
+    return !is_recorded(word) && !strchr(word, '/') && in_path(word);
 }
 
 static bool takes_value(const char *option)
@@ -86,13 +101,6 @@ bool mh_doctor_has_program(int argc, char **argv)
 }
 
 /* --- directories of `millhead bench` --- */
-
-static bool has_file(const char *directory, const char *name, const char *file)
-{
-    char path[PATH_MAX];
-    return snprintf(path, sizeof path, "%s/%s/%s", directory, name, file) < (int)sizeof path &&
-           access(path, F_OK) == 0;
-}
 
 bool mh_doctor_is_bench(const char *path)
 {

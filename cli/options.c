@@ -2,24 +2,31 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "options.h"
+#include "suggest.h"
 
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     MOST_OPTIONS = 48,
     FIRST_VALUE = 256, /* above all characters: mh_cli_bad_option tells long options by it */
 };
 
+/* The next word is the value where it is a choice, or a mistyped one and not a file: the verb then
+ * says what the choices are. */
 static void read_maybe(mh_cli_maybe *maybe, int argc, char **argv)
 {
+    size_t count = 0;
+    while (maybe->choices[count])
+        count++;
     maybe->value = optarg ? optarg : "";
-    for (size_t at = 0; !optarg && optind < argc && maybe->choices[at]; at++)
-        if (strcmp(maybe->choices[at], argv[optind]) == 0) {
-            maybe->value = argv[optind++];
-            return;
-        }
+    if (optarg || optind >= argc || *argv[optind] == '-')
+        return;
+    const char *meant = mh_cli_closest(argv[optind], maybe->choices, count);
+    if (meant && (strcmp(meant, argv[optind]) == 0 || access(argv[optind], F_OK) != 0))
+        maybe->value = argv[optind++];
 }
 
 static int read_value(const mh_cli_option *option, int argc, char **argv, const char *where)

@@ -251,9 +251,15 @@ def _nothing_recorded(request: Request, code: int) -> str:
     if code == cli.EXIT_INTERRUPTED:
         return "the program was interrupted before any batch (doctor): let it run a while"
     return (
-        f"no torch DataLoader was iterated by '{os.path.basename(request.command[0])}' (doctor): "
-        "run the program that trains, or put millhead.watch around its loader"
+        f"no torch DataLoader was iterated by '{_program_name(request.command)}' (doctor): run the "
+        "program that trains, or put millhead.watch or millhead.prefetch around what it iterates"
     )
+
+
+def _program_name(command: list[str]) -> str:
+    """The script where Python runs one, else the command."""
+    scripts = [word for word in command if word.endswith(".py")]
+    return os.path.basename(scripts[0] if scripts else command[0])
 
 
 def _ending(code: int) -> str:

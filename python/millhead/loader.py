@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import inspect
 import operator
 import os
 import sys
@@ -31,6 +32,13 @@ _ORDERS: dict[bool | str, str] = {
 
 #: Arguments that the loader will have.
 _LATER = frozenset(["subset", "weights", "cache_check"])
+
+#: Arguments of torch's DataLoader that have another name here.
+_TORCH_NAMES = {
+    "num_workers": "threads= says how many threads of the core read and decode",
+    "prefetch_factor": "prefetch= says how many batches are made ahead",
+    "collate_fn": "map= is called with each batch",
+}
 
 _MOST = {"threads": 2**31 - 1, "in_flight": 2**32 - 1, "prefetch": 2**32 - 1}
 
@@ -326,11 +334,15 @@ class Loader:
         if state.get("millhead") != 1 or state.get("kind") != "native":
             raise ValueError("this is not a state of millhead.Loader")
         for name, own in self._identity().items():
-            if state.get(name) != own:
-                raise ValueError(
-                    f"the state's {name} is {state.get(name)!r}, this loader's is {own!r}: it "
-                    "would go on with other samples"
-                )
+            found = state.get(name)
+            if found == own:
+                continue
+            if name == "order":
+                name, found, own = "shuffle", _shuffle_of(found), self.shuffle
+            raise ValueError(
+                f"the state's {name} is {found!r}, this loader's is {own!r}: it would go on with "
+                "other samples"
+            )
         epoch = _whole("epoch", state.get("epoch"), 0)
         position = _whole("position", state.get("position"), 0)
         if self._order == "blocks":
@@ -406,13 +418,23 @@ def _refuse(later: dict[str, Any]) -> None:
     for name in later:
         if name in _LATER:
             raise ValueError(f"{name}= is not there yet in millhead.Loader: leave it out")
-        raise TypeError(f"Loader() got an unexpected keyword argument {name!r}")
+        from millhead._command_line import did_you_mean  # only where something went wrong
+
+        known = [*inspect.signature(Loader).parameters]
+        meant = _TORCH_NAMES.get(name) or did_you_mean(name, known)
+        hint = f": {meant}" if meant else ""
+        raise TypeError(f"Loader() got an unexpected keyword argument {name!r}{hint}")
 
 
 def _order(shuffle: bool | str) -> str:
     if not isinstance(shuffle, bool | str) or shuffle not in _ORDERS:
         raise ValueError(f"shuffle should be False, True, 'blocks' or 'torch', but got {shuffle!r}")
     return _ORDERS[shuffle]
+
+
+def _shuffle_of(order: Any) -> Any:
+    """What ``shuffle=`` was for an order."""
+    return next((shuffle for shuffle, kind in _ORDERS.items() if kind == order), order)
 
 
 def _whole(name: str, value: Any, least: int) -> int:

@@ -126,6 +126,8 @@ bad 2 read "$@" --start 1002
 bad 2 read "$@" --drop-last --uneven
 bad 2 read "$@" --batch-size 0
 bad 2 read "$@" --shuffle=sideways
+bad 2 read "$@" --shuffle block
+contains "$err" "--shuffle is 'block' (read): did you mean 'blocks'?"
 bad 2 read "$@" --seed -1
 bad 2 read
 

@@ -247,7 +247,13 @@ def _show(
     else:
         cli.show(table(report, cli.wants_colour()))
         if recommended:
+            settings = ", ".join(
+                f"{name}={value!r}"
+                for name, value in recommended["config"].items()
+                if name != "name"
+            )
             cli.show(f"\nrecommended: {recommended['name']}: {recommended['reason']}")
+            cli.show(f"its settings: {settings}")
         cli.show(f"logs and bench.json: {directory}")
     if interrupted:
         cli.say(

@@ -77,7 +77,7 @@ def find_object(text: str, what: str) -> Any:
     """
     module, _, name = text.rpartition(":")
     if not module or not name:
-        raise UsageError(f"{what} is '{text}' (bench): write MODULE:NAME or FILE.py:NAME")
+        raise UsageError(f"'{text}' names no object ({what}): write MODULE:NAME or FILE.py:NAME")
     directory = os.getcwd()
     if module.endswith(".py"):
         if not os.path.isfile(module):

@@ -75,7 +75,11 @@ def make_report(
     recommended = None
     if baseline is not None:
         chosen, reason = recommend(rows, baseline)
-        recommended = {"name": chosen.config.name, "reason": reason}
+        recommended = {
+            "name": chosen.config.name,
+            "reason": reason,
+            "config": chosen.config.given,
+        }
     return {
         "configs": [describe(row, baseline) for row in rows],
         "recommended": recommended,

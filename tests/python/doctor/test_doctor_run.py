@@ -65,7 +65,8 @@ def _doctor(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     """Runs it with a directory for temporary files of its own, which it must leave empty."""
     scratch = tmp_path / "scratch"
     scratch.mkdir(exist_ok=True)
-    done = procs.run([COMMAND, "doctor", *arguments], seconds=60, env={"TMPDIR": str(scratch)})
+    command = [COMMAND, "doctor", *arguments]
+    done = procs.run(command, seconds=60, env={"TMPDIR": str(scratch)}, cwd=tmp_path)
     assert list(scratch.iterdir()) == []
     return done
 
@@ -183,6 +184,14 @@ def test_a_script_or_a_command_needs_no_dashes(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert done.stdout == "printed by the program\n"
         assert done.stderr.startswith("latency-bound\n")
+
+
+def test_a_folder_called_like_a_command_does_not_hide_it(tmp_path: Path) -> None:
+    (tmp_path / "true").mkdir()
+    line = _one_line(_doctor(tmp_path, "true"), 1)
+    assert "no torch DataLoader was iterated by 'true'" in line
+    (tmp_path / "true" / "events.jsonl").touch()  # now it is a run, which is empty
+    assert "iterated" not in _one_line(_doctor(tmp_path, "true"), 1)
 
 
 def test_a_script_gets_its_own_options(tmp_path: Path) -> None:

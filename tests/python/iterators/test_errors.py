@@ -17,6 +17,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import millhead
@@ -423,6 +424,18 @@ def test_os_exit_in_a_sample_names_status_and_sample() -> None:
     text = _end_of(lambda: os._exit(3))
     assert "index 5" in text
     assert "status 3" in text
+
+
+def test_a_program_without_a_main_guard_is_told_of_it(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from millhead.torch import DataLoader\n"
+        "next(iter(DataLoader(range(8), num_workers=1, multiprocessing_context='spawn')))\n"
+    )
+    done = procs.run([sys.executable, str(program)], seconds=60)
+    last = done.stderr.splitlines()[-1]
+    assert "exited unexpectedly" in last
+    assert 'put what the program does behind if __name__ == "__main__":' in last
 
 
 def test_sys_exit_in_a_sample_names_the_sample() -> None:

@@ -200,7 +200,12 @@ def test_a_state_of_something_else_is_refused_by_name(
         shuffle="torch" if change == "order" else True,
         seed=1 if change == "seed" else 0,
     ) as loader:
-        name = {"data": "fingerprint", "kind": "state of millhead.Loader"}.get(change, change)
+        names = {
+            "data": "fingerprint",
+            "kind": "state of millhead.Loader",
+            "order": "shuffle is True, this loader's is 'torch'",
+        }
+        name = names.get(change, change)
         with pytest.raises(ValueError, match=name):
             loader.load_state_dict({} if change == "kind" else state)
 
@@ -510,7 +515,9 @@ def test_what_is_wrong_with_the_data_has_its_exception(paths: list[str], tmp_pat
         ({"pin_memory": True, "output": "numpy"}, ValueError, "pin_memory=True needs torch"),
         ({"shuffle": "other"}, ValueError, "shuffle should be"),
         ({"output": "jax"}, ValueError, "not there yet"),
-        ({"num_workers": 2}, TypeError, "unexpected keyword argument 'num_workers'"),
+        ({"num_workers": 2}, TypeError, "unexpected keyword argument 'num_workers': threads="),
+        ({"batchsize": 2}, TypeError, "'batchsize': did you mean 'batch_size'"),
+        ({"sideways": 2}, TypeError, "unexpected keyword argument 'sideways'$"),
         ({"fields": "x"}, TypeError, "list of names"),
         ({"fields": ["_index"]}, ValueError, "_index"),
         ({"batch_size": 0}, ValueError, "batch_size should be from 1"),

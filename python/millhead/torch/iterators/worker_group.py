@@ -173,6 +173,11 @@ class WorkerGroup:
                 )
         return None
 
+    def _imports_main(self, worker: int) -> bool:
+        """Whether a worker is one of those that import the program, and still does."""
+        starting = self.consumer_end.view(worker)["state"] == "starting"
+        return starting and self.stats.start in ("spawn", "forkserver", "template")
+
     def _obituary(self, dead: list[int]) -> str:
         pids = ", ".join(str(self.handles[number].pid) for number in dead)
         first = self.handles[dead[0]]
@@ -180,5 +185,5 @@ class WorkerGroup:
         return (
             f"DataLoader worker (pid(s) {pids}) exited unexpectedly: "
             f"{describe_exit(first.exitcode)} ({self.doing(dead[0])}): "
-            f"{hint_for_exit(first.exitcode)}"
+            f"{hint_for_exit(first.exitcode, self._imports_main(dead[0]))}"
         )

@@ -248,8 +248,13 @@ def describe_exit(exitcode: int | None) -> str:
     return f"killed by {name} (signal {-exitcode})"
 
 
-def hint_for_exit(exitcode: int | None) -> str:
-    """What to look at when a worker ended this way."""
+def hint_for_exit(exitcode: int | None, imports_main: bool = False) -> str:
+    """What to look at when a worker ended this way; ``imports_main``: while it imported the program."""
+    if imports_main and exitcode is not None and exitcode >= 0:
+        return (
+            "such a worker imports the program first: put what the program does behind "
+            'if __name__ == "__main__":, and see what the worker printed'
+        )
     if exitcode == -signal.SIGKILL:
         return (
             "usually the out-of-memory killer: look at dmesg and the memory limit of the "
