@@ -285,7 +285,7 @@ static void tokens_warm(const mh_dataset *dataset, uint64_t sample, const mh_byt
     const uint64_t here = (run < needed ? run : needed) * item;
     const uint8_t *from = units->data + offset * item;
     for (uint64_t at = 0; at < here && at < WARM_MOST; at += CACHE_LINE)
-        __builtin_prefetch(from + at);
+        __builtin_prefetch(from + at, 0, 2); /* the first cache takes few at a time */
 }
 
 static void tokens_close(mh_dataset *dataset)

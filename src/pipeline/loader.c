@@ -82,6 +82,15 @@ static mh_status seat(mh_loader *self, mh_batch *batch, bool due, mh_error *err)
     return mh_batch_seat_own(batch, err);
 }
 
+/* Small batches: threads that sleep are left alone while as many as `prefetch` says are ready, and
+ * then find several at once. Whoever waits for a batch wakes them. Locked. */
+static bool no_hurry(const mh_loader *self)
+{
+    const uint64_t last = self->sync.due + self->options.prefetch;
+    return last < self->sync.seated && self->depth > self->options.prefetch &&
+           self->sync.ring[last % self->horizon].left == 0;
+}
+
 /* Memory for the next batch that has none. MH_AGAIN: not now. */
 static mh_status seat_one(mh_loader *self, mh_error *err)
 {
@@ -97,7 +106,8 @@ static mh_status seat_one(mh_loader *self, mh_error *err)
     uint64_t under_way = self->sync.seated - self->sync.due;
     if (under_way > self->sync.stats.slots_peak)
         self->sync.stats.slots_peak = under_way;
-    mh_work_wake(self); /* who takes some of it wakes the next */
+    if (!no_hurry(self))
+        mh_work_wake(self); /* who takes some of it wakes the next */
     pthread_mutex_unlock(&self->sync.lock);
     return MH_OK;
 }
@@ -154,6 +164,8 @@ static mh_status wait_for_due(mh_loader *self, uint64_t timeout_ns, mh_error *er
     const mh_under_way *due = &self->sync.ring[self->sync.due % self->horizon];
     mh_status status = MH_OK;
     pthread_mutex_lock(&self->sync.lock);
+    if (due->left)
+        mh_work_wake(self);
     while (due->left && status == MH_OK) {
         if (self->options.threads == 0) {
             pthread_mutex_unlock(&self->sync.lock);
