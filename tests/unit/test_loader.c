@@ -230,6 +230,7 @@ static void a_file_cut_while_reading_is_an_error_in_its_place(void **state)
     options.batch_size = 100;
     options.threads = 1;
     options.prefetch = 1;
+    options.memory_bytes = 16 << 20; /* too little to read small batches far ahead */
     mh_loader *loader = open_loader(dataset, &options);
     assert_int_equal(mh_loader_next(loader, &batch, &err), MH_OK);
     mh_batch_unref(batch);
