@@ -53,7 +53,7 @@ def millhead_batches(job: dict[str, Any]) -> Iterator[int]:
 
 
 def tensorstore_batches(job: dict[str, Any]) -> Iterator[int]:
-    import tensorstore as ts
+    import tensorstore as ts  # type: ignore[import-not-found,unused-ignore]
 
     context = ts.Context({
         "data_copy_concurrency": {"limit": job["threads"]},
@@ -90,7 +90,8 @@ class Patches:
     """A dataset for torch's DataLoader, as users write it."""
 
     def __init__(self, job: dict[str, Any]) -> None:
-        self.job, self.array = job, None
+        self.job = job
+        self.array: Any = None  # opened by whoever reads first
 
     def __len__(self) -> int:
         return len(self.job["origins"])
@@ -117,7 +118,7 @@ def xbatcher_batches(job: dict[str, Any]) -> Iterator[int]:
     """Its own grid of patches, which is ours, in our order."""
     import dask
     import xarray
-    import xbatcher
+    import xbatcher  # type: ignore[import-not-found,unused-ignore]
 
     dask.config.set(scheduler="threads", num_workers=job["threads"])
     data = xarray.open_zarr(job["store"], consolidated=False, decode_cf=False)["f"]

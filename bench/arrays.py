@@ -53,22 +53,21 @@ def cube() -> np.ndarray:
     return out
 
 
-def make_store(folder: Path, name: str, values: np.ndarray) -> Path:
+def make_store(folder: Path, store_name: str, values: np.ndarray) -> Path:
     import zarr
     from zarr.codecs import BloscCodec, ZstdCodec
 
-    kind, codec = name.split(":")
+    kind, codec = store_name.split(":")
     level = {"blosc-lz4": 5}.get(codec, 1)
-    packed = (
-        ZstdCodec(level=1)
-        if codec == "zstd"
-        else BloscCodec(cname=codec[6:], clevel=level, shuffle="shuffle", typesize=4)
-    )
-    store = folder / name.replace(":", "-")
+    packed: Any = ZstdCodec(level=1)
+    if codec != "zstd":
+        name: Any = codec.removeprefix("blosc-")
+        packed = BloscCodec(cname=name, clevel=level, shuffle="shuffle", typesize=4)
+    store = folder / f"{kind}-{codec}"
     group = zarr.open_group(store, mode="w", zarr_format=3)
     array = group.create_array(
-        "f", shape=SHAPE, dtype="f4", chunks=CHUNKS[kind], compressors=packed, dimension_names=DIMS,
-        shards=[32, 724, 1440] if kind == "S" else None,
+        "f", shape=SHAPE, dtype="f4", chunks=tuple(CHUNKS[kind]), compressors=packed,
+        dimension_names=DIMS, shards=(32, 724, 1440) if kind == "S" else None,
     )  # fmt: skip
     array[:] = values
     return store
