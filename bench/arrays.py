@@ -3,12 +3,15 @@
     bench/peers.sh arrays
     .venv/bin/python bench/arrays.py [--rounds N] [--stores A:blosc-lz4 B:zstd ...] [--json FILE]
 
-Patches of 4 x 64 x 64 float32 from 32 x 721 x 1440, stored whole fields (A: 1 x 721 x 1440) or in blocks
-(B: 8 x 181 x 360; S: those in shards), in batches of 32. By blocks there is memory for all chunks: the cube
-stands for the blocks that are in use at a time. In a full shuffle there is memory for less than half
-of it. All arms have the same memory and the same order; xbatcher and zarr keep nothing. The limit (bench/limits/arrays.c) decodes
-as often as Belady's rule must with that memory, copies the same patches, and waits for nothing. Arms
-take turns; the median of the rounds' ratios is printed with the range, millhead twice as the noise.
+Patches of 4 x 64 x 64 float32 from 32 x 721 x 1440, stored whole fields (A: 1 x 721 x 1440) or in
+blocks (B: 8 x 181 x 360; S: those in shards), in batches of 32. By blocks there is memory for all
+chunks: the cube stands for the blocks that are in use at a time. In a full shuffle there is memory
+for less than half of it. All arms have the same memory and the same order; xbatcher and zarr keep
+nothing. The limit (bench/limits/arrays.c) decodes as often as Belady's rule must with that memory,
+copies the same patches, and waits for nothing. millhead may decode less often: it places what is
+ready of all batches under way, not sample by sample. Its memory for chunks is touched for the first
+time while the clock runs, as the peers' is; the limit's was touched before. Arms take turns; the
+median of the rounds' ratios is printed with the range, millhead twice as the noise.
 """
 
 from __future__ import annotations
