@@ -280,6 +280,8 @@ static mh_status tokens_place(const mh_dataset *dataset, const mh_placing *placi
 static void tokens_warm(const mh_dataset *dataset, uint64_t sample, const mh_bytes *units)
 {
     const mh_tokens *self = dataset->own;
+    if (self->packing) /* documents from here and there */
+        return;
     const uint64_t needed = self->dim.window + self->ahead, item = self->convert.stored_bytes;
     uint64_t id, offset, run = run_of(self, begin_of(self, sample), &id, &offset);
     const uint64_t here = (run < needed ? run : needed) * item;
