@@ -112,26 +112,12 @@ static PyObject *walk_node(walk *w, PyObject *node)
 
 typedef struct flattening {
     walk walk; /* first: the walk's functions cast it back */
-    mh_leaf_fn visit;
-    void *context;
+    mh_filling *into;
     uint32_t leaf_count;
     struct {
         uintptr_t begin, end;
     } taken[MH_LEAVES_MAX]; /* memory of the leaves so far: some may share it */
 } flattening;
-
-/* Whether the strides are those a tensor over a slot gets. They must be where a dimension has but
- * one element, too: nothing else shows that images of one channel are channels_last. */
-static bool is_dense(const mh_dl_tensor *view)
-{
-    int64_t expected = 1;
-    for (int i = view->ndim - 1; i >= 0; i--) {
-        if (view->strides && view->strides[i] != expected)
-            return false;
-        expected *= view->shape[i];
-    }
-    return view->data || expected == 0; /* a storage can be freed under its tensor */
-}
 
 /* Tensors that share memory must go on doing so, which slots cannot give them. */
 static bool shares_memory(flattening *f, const mh_dl_tensor *view)
@@ -162,18 +148,16 @@ static PyObject *flatten_leaf(walk *w, PyObject *node)
     if (f->leaf_count == MH_LEAVES_MAX || !mh_tensor_read(w->module, node, &view, &room) ||
         view.device_type != MH_DLPACK_CPU || view.type_lanes != 1 || view.ndim > MH_LEAF_DIMS)
         return decline(w);
-    if (!is_dense(&view) || !mh_tensor_is_plain(w->module, node, &view) ||
-        shares_memory(f, &view) || !f->visit(f->context, &view))
+    if (!mh_dl_dense(&view) || !mh_tensor_is_plain(w->module, node, &view) ||
+        shares_memory(f, &view) || !mh_filling_tensor(f->into, &view))
         return decline(w);
     return Py_NewRef(Py_None);
 }
 
-PyObject *mh_batch_tree_flatten(const mh_module *module, PyObject *batch, mh_leaf_fn leaf,
-                                void *context)
+PyObject *mh_batch_tree_flatten(const mh_module *module, PyObject *batch, mh_filling *into)
 {
     flattening f = {.walk = {.module = module, .is_leaf = is_tensor, .leaf = flatten_leaf},
-                    .visit = leaf,
-                    .context = context};
+                    .into = into};
     PyObject *structure = walk_node(&f.walk, batch);
     if (!structure && f.walk.declined)
         PyErr_Clear();

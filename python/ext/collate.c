@@ -9,6 +9,7 @@
  * again and again gives torch its last contents in every row, and so must we.
  */
 #include "base/error.h"
+#include "batch/letters.h"
 #include "module.h"
 #include "sys/clock.h"
 
@@ -53,33 +54,21 @@ PyObject *mh_leaf_memory(mh_sink *sink, mh_leaf *leaf, uint8_t **out_data)
 {
     mh_error err;
     void *data;
+    PyObject *stand_in;
     if (mode_active(sink->module))
         return mh_decline(sink);
-    if (!sink->slot) {
+    if (sink->into.slot) {
+        if (mh_filling_next(&sink->into, leaf, out_data, &err) != MH_OK)
+            return mh_decline(sink);
+        stand_in = Py_NewRef(Py_None);
+    } else {
         if (mh_leaf_measure(&leaf->bytes, leaf->type_bits, leaf->shape, leaf->dims, &err) != MH_OK)
             return mh_decline(sink);
-        PyObject *tensor = mh_tensor_new(sink->module, leaf, &data);
+        stand_in = mh_tensor_new(sink->module, leaf, &data);
         *out_data = data;
-        sink->copied_bytes += leaf->bytes;
-        return tensor;
-    }
-    mh_leaf whole = *leaf;
-    if (sink->rows)
-        whole.shape[0] = sink->rows;
-    if (sink->leaf_count == MH_LEAVES_MAX ||
-        mh_leaf_place(&whole, &sink->end, sink->slot_bytes, &err) != MH_OK)
-        return mh_decline(sink);
-    sink->leaves[sink->leaf_count++] = whole;
-    leaf->offset = whole.offset;
-    leaf->bytes = whole.bytes;
-    *out_data = sink->slot + whole.offset;
-    if (sink->rows) {
-        uint64_t row_bytes = whole.bytes / sink->rows;
-        leaf->bytes = row_bytes * (uint64_t)leaf->shape[0];
-        *out_data += row_bytes * sink->first;
     }
     sink->copied_bytes += leaf->bytes;
-    return Py_NewRef(Py_None);
+    return stand_in;
 }
 
 /* --- Python numbers --- */
@@ -195,7 +184,7 @@ static int shared_find(const shared_tensors *shared, const PyObject *tensor)
 
 static bool is_contiguous(const mh_dl_tensor *view)
 {
-    return view->data && mh_strides_packed(view->shape, view->strides, 0, view->ndim);
+    return view->data && mh_dl_packed(view->shape, view->strides, 0, view->ndim);
 }
 
 /* Whether the samples are few tensors, each of them often, whose bytes are all there is to know. */
@@ -217,7 +206,7 @@ static bool shared_by(const mh_module *module, items samples, Py_ssize_t count,
         mh_tensor_room room;
         if (!mh_tensor_read(module, out->tensors[at], &view, &room) || !is_contiguous(&view))
             return false;
-        out->data[at] = (const uint8_t *)view.data + view.byte_offset;
+        out->data[at] = mh_dl_data(&view);
     }
     return true;
 }
@@ -242,7 +231,7 @@ static PyObject *fill_leaf(mh_sink *sink, items samples, Py_ssize_t count, mh_le
     PyObject *result = mh_leaf_memory(sink, leaf, &data);
     if (!result)
         return NULL;
-    if (sink->slot && mh_leaf_check(leaf, sink->slot_bytes, &err) != MH_OK) {
+    if (sink->into.slot && mh_leaf_check(leaf, sink->into.slot_bytes, &err) != MH_OK) {
         Py_DECREF(result);
         return mh_decline(sink);
     }
@@ -250,7 +239,8 @@ static PyObject *fill_leaf(mh_sink *sink, items samples, Py_ssize_t count, mh_le
         copy_shared(shared, samples, count, leaf->bytes / (size_t)count, data);
         return result;
     }
-    PyObject *out = mh_tensor_over(sink->module, leaf, data, NULL);
+    const mh_array array = mh_leaf_array(leaf, data);
+    PyObject *out = mh_tensor_over(sink->module, &array, NULL);
     PyObject *stacked = out ? stack(sink, samples, count, out) : NULL;
     Py_XDECREF(out);
     if (!stacked) {
@@ -283,11 +273,11 @@ static PyObject *collate_tensors(mh_sink *sink, items samples, Py_ssize_t count)
                     .shape = {count}};
     for (int i = 0; i < view.ndim; i++)
         leaf.shape[i + 1] = view.shape[i];
-    if (!sink->slot && sink->in_worker)
+    if (!sink->into.slot && sink->in_worker)
         return stack_into_new(sink, samples, count, &view, &leaf);
     shared_tensors shared;
     bool few = shared_by(module, samples, count, &view, &shared);
-    if (sink->slot || few)
+    if (sink->into.slot || few)
         return fill_leaf(sink, samples, count, &leaf, few ? &shared : NULL);
     PyObject *stacked = stack(sink, samples, count, NULL);
     return stacked ? stacked : mh_decline(sink);
@@ -297,25 +287,11 @@ static PyObject *collate_tensors(mh_sink *sink, items samples, Py_ssize_t count)
 
 bool mh_buffer_type(const Py_buffer *view, mh_leaf *leaf)
 {
-    static const char ints[] = "bhilq";
-    static const char uints[] = "BHILQ";
-    const char *format = view->format ? view->format : "B";
-    bool complex_number = format[0] == 'Z';
-    char kind = format[complex_number];
-    if (kind == 0 || format[complex_number + 1] != 0 || view->itemsize > 16)
-        return false;
-    leaf->type_bits = (uint8_t)(view->itemsize * 8);
-    if (complex_number)
-        leaf->type_code = 5;
-    else if (kind == '?')
-        leaf->type_code = 6;
-    else if (strchr(ints, kind))
-        leaf->type_code = 0;
-    else if (strchr(uints, kind))
-        leaf->type_code = 1;
-    else
-        leaf->type_code = 2;
-    return strchr(complex_number ? "fd" : "?bhilqBHILQefd", kind) != NULL;
+    mh_dtype dtype = {0};
+    bool known = mh_letter_read(&dtype, view->format, (uint64_t)view->itemsize);
+    leaf->type_code = dtype.code;
+    leaf->type_bits = dtype.bits;
+    return known;
 }
 
 /* Torch refuses negative strides and strides that split an element; neither is ours to accept. */

@@ -427,25 +427,16 @@ static PyObject *consumer_end_take(PyObject *object, PyObject *arguments)
 
 /* --- the schema --- */
 
-static bool measure_leaf(void *context, const mh_dl_tensor *view)
-{
-    mh_error err;
-    uint64_t *end = context;
-    mh_leaf leaf = mh_leaf_of_tensor(view);
-    return mh_leaf_place(&leaf, end, UINT64_MAX / 4, &err) == MH_OK &&
-           mh_leaf_check(&leaf, UINT64_MAX / 4, &err) == MH_OK;
-}
-
 static PyObject *consumer_end_measure(PyObject *object, PyObject *batch)
 {
-    uint64_t bytes = 0;
-    PyObject *structure = mh_batch_tree_flatten(mh_module_of(object), batch, measure_leaf, &bytes);
+    mh_filling measured = {.slot_bytes = UINT64_MAX / 4};
+    PyObject *structure = mh_batch_tree_flatten(mh_module_of(object), batch, &measured);
     if (!structure) {
         if (PyErr_Occurred())
             return NULL;
         Py_RETURN_NONE;
     }
-    return Py_BuildValue("(NK)", structure, (unsigned long long)(bytes ? bytes : 1));
+    return Py_BuildValue("(NK)", structure, (unsigned long long)(measured.end ? measured.end : 1));
 }
 
 static PyObject *consumer_end_set_schema(PyObject *object, PyObject *arguments)

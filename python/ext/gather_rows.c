@@ -33,7 +33,7 @@ static bool column_of_tensor(const mh_module *module, PyObject *tensor, column *
     if (!mh_tensor_read(module, tensor, &view, &room) || !view.data ||
         view.device_type != MH_DLPACK_CPU || view.type_lanes != 1 || view.ndim < 1 ||
         view.ndim > MH_LEAF_DIMS || !view.strides ||
-        !mh_strides_packed(view.shape, view.strides, 1, view.ndim) ||
+        !mh_dl_packed(view.shape, view.strides, 1, view.ndim) ||
         !mh_tensor_is_plain(module, tensor, &view))
         return false;
     out->leaf = mh_leaf_of_tensor(&view);
@@ -41,7 +41,7 @@ static bool column_of_tensor(const mh_module *module, PyObject *tensor, column *
     if (mh_leaf_measure(&out->leaf.bytes, view.type_bits, out->leaf.shape, view.ndim, &err) !=
         MH_OK)
         return false;
-    out->data = (const uint8_t *)view.data + view.byte_offset;
+    out->data = mh_dl_data(&view);
     out->count = view.shape[0];
     out->stride_bytes = view.strides[0] * (view.type_bits / 8);
     return true;
@@ -72,7 +72,7 @@ static bool column_of_array(PyObject *array, column *out)
     out->data = view->buf;
     out->count = shape[0];
     out->stride_bytes = view->strides[0];
-    return mh_strides_packed(shape, strides, 1, view->ndim) &&
+    return mh_dl_packed(shape, strides, 1, view->ndim) &&
            mh_leaf_measure(&out->leaf.bytes, out->leaf.type_bits, out->leaf.shape, view->ndim,
                            &err) == MH_OK;
 }

@@ -6,9 +6,8 @@
 
 #include <Python.h>
 
-#include "batch/leaf.h"
-#include "batch/slots.h"
-#include "dlpack.h"
+#include "batch/batch.h"
+#include "batch/filling.h"
 #include "metrics/event_lines.h"
 #include "metrics/histogram.h"
 #include "metrics/slowest.h"
@@ -182,19 +181,13 @@ bool mh_tensor_read(const mh_module *module, PyObject *tensor, mh_dl_tensor *out
  * and that a storage was resized to less than its tensor needs. */
 bool mh_tensor_is_plain(const mh_module *module, PyObject *tensor, const mh_dl_tensor *view);
 
-/* Whether elements lie side by side, in order, in the dimensions from `first` on. */
-bool mh_strides_packed(const int64_t *shape, const int64_t *strides, int first, int dims);
-
-/* The leaf a tensor would be, its place apart. The tensor has at most MH_LEAF_DIMS dimensions. */
-mh_leaf mh_leaf_of_tensor(const mh_dl_tensor *view);
-
 /* A new torch tensor for a leaf whose bytes are known, its memory torch's own; *out_data is where
  * it begins. An exception too where a mode makes torch give anything but plain memory. */
 PyObject *mh_tensor_new(const mh_module *module, const mh_leaf *leaf, void **out_data);
 
-/* A tensor over `data`. With a slot, one of its references goes with the tensor (given back on
- * failure too); without, the caller keeps the memory alive longer than the tensor. */
-PyObject *mh_tensor_over(const mh_module *module, const mh_leaf *leaf, void *data, mh_slot *slot);
+/* A tensor over the array's memory, which keeps a reference of the batch; with none, the caller
+ * keeps the memory alive longer than the tensor. */
+PyObject *mh_tensor_over(const mh_module *module, const mh_array *array, mh_batch *batch);
 
 /* --- tensor_methods.c: the same for a torch without the table, through what every torch has --- */
 
@@ -207,27 +200,22 @@ bool mh_tensor_read_methods(const mh_module *module, PyObject *tensor, mh_dl_ten
  * failure (NULL, exception) too. */
 PyObject *mh_tensor_wrap_capsule(const mh_module *module, mh_dl_managed_old *managed);
 
+/* A capsule "dltensor"; NULL with an exception, the view deleted (`managed` NULL: no memory). */
+PyObject *mh_capsule_old(mh_dl_managed_old *managed);
+
 /* --- collate.c: samples to a batch --- */
 
-/* Where the leaves of a batch go. With slot == NULL each becomes a torch tensor of its own and the
- * structure holds it; else it is written into the slot, described in leaves[], and the structure
- * holds None in its place. */
+/* Where the leaves of a batch go. Without a slot to fill each becomes a torch tensor of its own and
+ * the structure holds it; else it is written into the slot, and the structure holds None in its
+ * place. */
 typedef struct mh_sink {
     const mh_module *module;
-    uint8_t *slot;
-    uint64_t slot_bytes;
-    uint64_t end;
-    mh_leaf *leaves;
-    uint32_t leaf_count;
+    mh_filling into;
     uint64_t copied_bytes;
     bool declined; /* not for us: let torch's own code do it */
     bool
         in_worker; /* tensors are stacked into one of the first one's type, as in torch's workers */
     bool uniform;  /* tensors agree in type and shape and are plain, as from run to run they must */
-    /* With a slot, where the samples are only a run of the batch's: they are rows first ... of
-     * `rows`. 0: they are the whole batch. */
-    uint32_t first;
-    uint32_t rows;
     /* set by mh_collate: the list the samples came in, and what it holds */
     PyObject *list;
     PyObject *const *items;
@@ -279,13 +267,11 @@ PyObject *mh_core_stage(PyObject *self, PyObject *arguments);
 
 /* --- batch_tree.c: the structure of a batch --- */
 
-typedef bool (*mh_leaf_fn)(void *context, const mh_dl_tensor *view);
-
-/* The structure of a batch some collate function made, with None for each leaf, calling `leaf` for
- * each in order. NULL without an exception when the batch holds anything but plain, dense CPU
- * tensors of their own in exact lists, tuples, dicts and named tuples, or `leaf` says no. */
-PyObject *mh_batch_tree_flatten(const mh_module *module, PyObject *batch, mh_leaf_fn leaf,
-                                void *context);
+/* The structure of a batch some collate function made, with None for each leaf, and each leaf in
+ * order put `into` a slot or measured. NULL without an exception when the batch holds anything but
+ * plain, dense CPU tensors of their own in exact lists, tuples, dicts and named tuples, or does not
+ * fit. */
+PyObject *mh_batch_tree_flatten(const mh_module *module, PyObject *batch, mh_filling *into);
 
 /* The inverse: a new structure with leaves[] in place of each None, in order. Takes no reference
  * of the leaves. */

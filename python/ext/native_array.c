@@ -1,21 +1,19 @@
 /* native_array.c - NativeArray: one field of a batch, through the buffer protocol and DLPack
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "base/alloc.h"
+#include "batch/letters.h"
 #include "native.h"
 
-#include <stdbool.h>
+#include <assert.h>
 
 typedef struct array_object {
     PyObject ob_base;
     mh_batch *batch; /* one reference */
-    void *data;
-    uint64_t bytes;
-    mh_dtype dtype;
-    int dims;
-    Py_ssize_t shape[MH_DIMS_MOST + 1];
-    Py_ssize_t strides[MH_DIMS_MOST + 1]; /* in bytes */
+    mh_array array;
+    int64_t strides[MH_DIMS_MOST + 1]; /* in bytes */
 } array_object;
+
+static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "a buffer's shape is the array's");
 
 static PyObject *array_new(const mh_module *module, mh_batch *batch, const mh_array *from)
 {
@@ -23,16 +21,10 @@ static PyObject *array_new(const mh_module *module, mh_batch *batch, const mh_ar
     if (!self)
         return NULL;
     self->batch = mh_batch_ref(batch);
-    self->data = from->data;
-    self->bytes = from->bytes;
-    self->dtype = from->dtype;
-    self->dims = (int)from->dims;
-    Py_ssize_t stride = from->dtype.bits / 8;
-    for (int i = self->dims - 1; i >= 0; i--) {
-        self->shape[i] = (Py_ssize_t)from->shape[i];
-        self->strides[i] = stride;
-        stride *= self->shape[i] > 1 ? self->shape[i] : 1;
-    }
+    self->array = *from;
+    mh_dl_strides(from->shape, from->dims, self->strides);
+    for (uint32_t i = 0; i < from->dims; i++)
+        self->strides[i] *= from->dtype.bits / 8;
     return (PyObject *)self;
 }
 
@@ -42,29 +34,13 @@ static void array_dealloc(PyObject *self)
     mh_object_free(self);
 }
 
-/* The type as the struct module writes it; NULL where it has no letter. */
-static const char *format_of(mh_dtype dtype)
-{
-    static const struct {
-        mh_dtype dtype;
-        const char *format;
-    } formats[] = {
-        {{0, 8}, "b"},  {{0, 16}, "h"}, {{0, 32}, "i"},  {{0, 64}, "q"},   {{1, 8}, "B"},
-        {{1, 16}, "H"}, {{1, 32}, "I"}, {{1, 64}, "Q"},  {{2, 16}, "e"},   {{2, 32}, "f"},
-        {{2, 64}, "d"}, {{6, 8}, "?"},  {{5, 64}, "Zf"}, {{5, 128}, "Zd"},
-    };
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        if (formats[i].dtype.code == dtype.code && formats[i].dtype.bits == dtype.bits)
-            return formats[i].format;
-    return NULL;
-}
-
 static int array_getbuffer(PyObject *object, Py_buffer *view, int flags)
 {
     array_object *self = (array_object *)object;
-    const char *format = format_of(self->dtype);
+    const mh_array *array = &self->array;
+    const char *format = mh_letter_of(array->dtype);
     bool by_columns = (flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS &&
-                      (flags & PyBUF_ANY_CONTIGUOUS) != PyBUF_ANY_CONTIGUOUS && self->dims > 1;
+                      (flags & PyBUF_ANY_CONTIGUOUS) != PyBUF_ANY_CONTIGUOUS && array->dims > 1;
     view->obj = NULL;
     if (by_columns || (!format && (flags & PyBUF_FORMAT))) {
         PyErr_SetString(PyExc_BufferError, by_columns ? "the array lies row by row"
@@ -72,86 +48,34 @@ static int array_getbuffer(PyObject *object, Py_buffer *view, int flags)
         return -1;
     }
     *view = (Py_buffer){
-        .buf = self->data,
+        .buf = array->data,
         .obj = Py_NewRef(object),
-        .len = (Py_ssize_t)self->bytes,
-        .itemsize = self->dtype.bits / 8,
-        .ndim = self->dims,
+        .len = (Py_ssize_t)array->bytes,
+        .itemsize = array->dtype.bits / 8,
+        .ndim = (int)array->dims,
         .format = flags & PyBUF_FORMAT ? (char *)format : NULL,
-        .shape = flags & PyBUF_ND ? self->shape : NULL,
-        .strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? self->strides : NULL,
+        .shape = flags & PyBUF_ND ? (Py_ssize_t *)self->array.shape : NULL,
+        .strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? (Py_ssize_t *)self->strides : NULL,
     };
     return 0;
-}
-
-/* What a consumer gets through DLPack, in either layout, with room for its shape and strides. */
-typedef struct native_view {
-    union {
-        mh_dl_managed versioned;
-        mh_dl_managed_old old;
-    } managed;
-    mh_batch *batch;
-    int64_t shape[MH_DIMS_MOST + 1];
-    int64_t strides[MH_DIMS_MOST + 1]; /* in elements */
-} native_view;
-
-/* Any thread, the GIL held or not. */
-static void view_free(native_view *view)
-{
-    mh_batch_unref(view->batch);
-    mh_free(view);
-}
-
-static void versioned_delete(mh_dl_managed *managed)
-{
-    view_free(managed->context);
-}
-
-static void old_delete(mh_dl_managed_old *managed)
-{
-    view_free(managed->context);
-}
-
-static native_view *view_new(const array_object *self, bool versioned)
-{
-    native_view *view = mh_calloc(1, sizeof *view);
-    if (!view)
-        return NULL;
-    for (int i = 0; i < self->dims; i++) {
-        view->shape[i] = self->shape[i];
-        view->strides[i] = self->strides[i] / (self->dtype.bits / 8);
-    }
-    view->batch = mh_batch_ref(self->batch);
-    const mh_dl_tensor tensor = {.data = self->data,
-                                 .device_type = MH_DLPACK_CPU,
-                                 .ndim = self->dims,
-                                 .type_code = self->dtype.code,
-                                 .type_bits = self->dtype.bits,
-                                 .type_lanes = 1,
-                                 .shape = view->shape,
-                                 .strides = view->strides};
-    if (versioned)
-        view->managed.versioned = (mh_dl_managed){.version_major = MH_DLPACK_MAJOR,
-                                                  .context = view,
-                                                  .deleter = versioned_delete,
-                                                  .tensor = tensor};
-    else
-        view->managed.old =
-            (mh_dl_managed_old){.tensor = tensor, .context = view, .deleter = old_delete};
-    return view;
 }
 
 /* A capsule that was used has another name and its contents another owner. */
 static void versioned_unused(PyObject *capsule)
 {
-    if (PyCapsule_IsValid(capsule, "dltensor_versioned"))
-        view_free(((mh_dl_managed *)PyCapsule_GetPointer(capsule, "dltensor_versioned"))->context);
+    if (!PyCapsule_IsValid(capsule, "dltensor_versioned"))
+        return;
+    mh_dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+    managed->deleter(managed);
 }
 
-static void old_unused(PyObject *capsule)
+static PyObject *capsule_versioned(mh_dl_managed *managed)
 {
-    if (PyCapsule_IsValid(capsule, "dltensor"))
-        view_free(((mh_dl_managed_old *)PyCapsule_GetPointer(capsule, "dltensor"))->context);
+    PyObject *capsule =
+        managed ? PyCapsule_New(managed, "dltensor_versioned", versioned_unused) : PyErr_NoMemory();
+    if (managed && !capsule)
+        managed->deleter(managed);
+    return capsule;
 }
 
 static int is_cpu(PyObject *device)
@@ -185,15 +109,9 @@ static PyObject *array_dlpack(PyObject *object, PyObject *arguments, PyObject *k
     if (!cpu || copy == Py_True || (stream && stream != Py_None))
         return PyErr_Format(PyExc_BufferError,
                             "the array is in the CPU's memory and is given without a copy");
-    native_view *view = view_new((array_object *)object, major >= 1);
-    if (!view)
-        return PyErr_NoMemory();
-    PyObject *capsule = major >= 1
-                            ? PyCapsule_New(&view->managed, "dltensor_versioned", versioned_unused)
-                            : PyCapsule_New(&view->managed, "dltensor", old_unused);
-    if (!capsule)
-        view_free(view);
-    return capsule;
+    const array_object *self = (array_object *)object;
+    return major >= 1 ? capsule_versioned(mh_dl_view(&self->array, self->batch))
+                      : mh_capsule_old(mh_dl_view_old(&self->array, self->batch));
 }
 
 static PyObject *array_device(PyObject *self, PyObject *unused)

@@ -8,56 +8,39 @@
 
 #include <string.h>
 
-/* Smaller leaves are copied to memory of torch's own: a tensor that is kept should not keep a slot.
+/* Leaf number `at` of a batch: a tensor over the memory of `lent`, or of its own. What is kept of a
+ * batch should not keep the slot if it is small, and nothing should where nothing is lent (NULL).
  */
-#define ZERO_COPY_BYTES 65536u
-
-static PyObject *leaf_in(consumer_end_object *self, const mh_leaf *leaf, mh_slot *slot, bool hold)
+static PyObject *leaf_in(consumer_end_object *self, const mh_slot *slot, const mh_leaf *leaf,
+                         mh_batch *lent, uint32_t at)
 {
     const mh_module *module = mh_module_of(self);
-    uint8_t *data = mh_slot_data(slot) + leaf->offset;
-    if (hold && leaf->bytes >= ZERO_COPY_BYTES)
-        return mh_tensor_over(module, leaf, data, slot);
+    if (lent && leaf->bytes >= MH_SMALL_BYTES)
+        return mh_tensor_over(module, mh_batch_array(lent, at), lent);
     void *to;
     PyObject *tensor = mh_tensor_new(module, leaf, &to);
     if (tensor && leaf->bytes)
-        memcpy(to, data, (size_t)leaf->bytes);
+        memcpy(to, mh_slot_data(slot) + leaf->offset, (size_t)leaf->bytes);
     self->copied_bytes += leaf->bytes;
     return tensor;
 }
 
-/* Tensors of their own for small leaves, tensors over the slot for large ones - unless the user
- * already holds so many that batches under way would find no slot: then all are copied. */
-static PyObject *batch_from_slot(consumer_end_object *self, const pending_task *task,
-                                 const mh_leaf *places, uint32_t leaf_count)
+/* The tensors of a batch in the structure that the task's slot was granted for. */
+static PyObject *batch_in(consumer_end_object *self, const pending_task *task,
+                          const mh_leaf *places, uint32_t leaf_count, mh_batch *lent)
 {
-    mh_slot *slot = task->slot;
     PyObject *leaves[MH_LEAVES_MAX] = {NULL};
-    uint32_t large = 0;
     uint32_t made = 0;
     PyObject *batch = NULL;
-    for (uint32_t i = 0; i < leaf_count; i++)
-        large += places[i].bytes >= ZERO_COPY_BYTES;
-    bool hold = large && mh_pool_unheld(mh_pool_of(self->pool)) > self->under_way;
-    self->copied_out += large && !hold;
-    if (hold) /* one reference more keeps the slot until all tensors are made */
-        mh_slot_hold(slot, large + 1);
-    while (made < leaf_count) {
-        const mh_leaf *leaf = &places[made];
-        leaves[made] = leaf_in(self, leaf, slot, hold);
-        large -= hold && leaf->bytes >= ZERO_COPY_BYTES; /* its reference is spent either way */
-        if (!leaves[made++])
+    for (; made < leaf_count; made++) {
+        leaves[made] = leaf_in(self, task->slot, &places[made], lent, made);
+        if (!leaves[made])
             break;
     }
-    if (made == 0 || leaves[made - 1])
+    if (made == leaf_count)
         batch = mh_batch_tree_build(mh_module_of(self), task->structure, leaves, leaf_count);
     for (uint32_t i = 0; i < made; i++)
-        Py_XDECREF(leaves[i]);
-    if (hold)
-        for (uint32_t i = 0; i <= large; i++)
-            mh_slot_unref(slot);
-    else
-        mh_slot_abandon(slot);
+        Py_DECREF(leaves[i]);
     return batch;
 }
 
@@ -65,14 +48,25 @@ PyObject *mh_consumer_end_batch(consumer_end_object *self, pending_task *task,
                                 const mh_leaf *leaves, uint32_t leaf_count)
 {
     mh_error err;
-    uint64_t bytes = 0;
+    mh_batch *lent = NULL;
+    uint64_t largest = 0;
     for (uint32_t i = 0; i < leaf_count; i++) {
         if (mh_leaf_check(&leaves[i], mh_slot_bytes(task->slot), &err) != MH_OK)
             return mh_raise(mh_module_of(self), &err);
-        bytes += leaves[i].bytes;
+        largest = leaves[i].bytes > largest ? leaves[i].bytes : largest;
+        self->copied_bytes += leaves[i].bytes; /* into the slot */
     }
-    self->copied_bytes += bytes; /* into the slot */
-    PyObject *batch = batch_from_slot(self, task, leaves, leaf_count);
+    mh_handover handover =
+        mh_hand_over(mh_pool_of(self->pool), largest, self->under_way, MH_SMALL_BYTES);
+    self->copied_out += handover == MH_HANDOVER_CROWDED;
+    if (handover == MH_HANDOVER_LENT &&
+        mh_batch_lend(&lent, task->slot, leaves, leaf_count, &err) != MH_OK)
+        return mh_raise(mh_module_of(self), &err);
+    PyObject *batch = batch_in(self, task, leaves, leaf_count, lent);
+    if (lent)
+        mh_batch_unref(lent);
+    else
+        mh_slot_abandon(task->slot);
     task->slot = NULL; /* held by its tensors, or free again */
     return batch;
 }
@@ -84,12 +78,12 @@ static PyObject *part_in(consumer_end_object *self, const mh_pickle_part *part)
     if (part->kind == MH_PICKLE_BUFFER)
         return PyByteArray_FromStringAndSize(part->data, (Py_ssize_t)part->bytes);
     void *to;
-    mh_leaf leaf = {.type_code = 1,
-                    .type_bits = 8,
-                    .dims = 1,
-                    .shape = {(int64_t)part->bytes},
-                    .bytes = part->bytes};
-    PyObject *tensor = mh_tensor_new(mh_module_of(self), &leaf, &to);
+    const mh_leaf bytes = {.type_code = 1,
+                           .type_bits = 8,
+                           .dims = 1,
+                           .shape = {(int64_t)part->bytes},
+                           .bytes = part->bytes};
+    PyObject *tensor = mh_tensor_new(mh_module_of(self), &bytes, &to);
     if (tensor && part->bytes) {
         Py_BEGIN_ALLOW_THREADS
         memcpy(to, part->data, (size_t)part->bytes);

@@ -5,7 +5,6 @@
  * its methods (tensor_methods.c, for an older torch) half a microsecond; tensor.__dlpack__() costs
  * ten.
  */
-#include "base/alloc.h"
 #include "module.h"
 
 #include <string.h>
@@ -54,25 +53,10 @@ static int64_t count_of(PyObject *object, PyObject *method)
     return count;
 }
 
-/* How many elements of memory the tensor covers, gaps included; -1: more than can be. */
-static int64_t span_of(const mh_dl_tensor *view)
-{
-    int64_t span = 1;
-    for (int i = 0; i < view->ndim; i++) {
-        int64_t step;
-        if (view->shape[i] == 0)
-            return 0;
-        if (__builtin_mul_overflow(view->shape[i] - 1, view->strides[i], &step) ||
-            __builtin_add_overflow(span, step, &span))
-            return -1;
-    }
-    return span;
-}
-
 /* Torch checks that a tensor lies in its storage when it is made, but a storage can be resized. */
 static bool within_storage(const mh_module *module, PyObject *tensor, const mh_dl_tensor *view)
 {
-    int64_t span = view->strides || view->ndim == 0 ? span_of(view) : -1;
+    int64_t span = view->strides || view->ndim == 0 ? mh_dl_span(view) : -1;
     if (span <= 0)
         return span == 0;
     PyObject *storage = PyObject_CallMethodObjArgs(tensor, module->name.untyped_storage, NULL);
@@ -93,25 +77,6 @@ bool mh_tensor_is_plain(const mh_module *module, PyObject *tensor, const mh_dl_t
     Py_XDECREF(grad);
     PyErr_Clear();
     return plain;
-}
-
-bool mh_strides_packed(const int64_t *shape, const int64_t *strides, int first, int dims)
-{
-    int64_t expected = 1;
-    for (int i = dims - 1; i >= first; i--) {
-        if (shape[i] != 1 && strides[i] != expected)
-            return false;
-        expected *= shape[i];
-    }
-    return true;
-}
-
-mh_leaf mh_leaf_of_tensor(const mh_dl_tensor *view)
-{
-    mh_leaf leaf = {
-        .type_code = view->type_code, .type_bits = view->type_bits, .dims = (uint16_t)view->ndim};
-    memcpy(leaf.shape, view->shape, (size_t)view->ndim * sizeof *view->shape);
-    return leaf;
 }
 
 static PyObject *shape_tuple(const mh_leaf *leaf)
@@ -149,87 +114,27 @@ PyObject *mh_tensor_new(const mh_module *module, const mh_leaf *leaf, void **out
         PyErr_SetString(PyExc_RuntimeError, "torch.empty gave a tensor without plain memory");
         return NULL;
     }
-    *out_data = (uint8_t *)view.data + view.byte_offset;
+    *out_data = mh_dl_data(&view);
     return tensor;
 }
 
-/* A managed tensor, in the table's layout or a capsule's, with room for its shape and strides. */
-typedef struct owned_view {
-    union {
-        mh_dl_managed versioned;
-        mh_dl_managed_old old;
-    } managed;
-    mh_slot *slot;
-    int64_t shape[MH_LEAF_DIMS];
-    int64_t strides[MH_LEAF_DIMS];
-} owned_view;
-
-/* Called by torch when the storage dies: any thread, the GIL held or not. */
-static void view_free(owned_view *view)
-{
-    if (view->slot)
-        mh_slot_unref(view->slot);
-    mh_free(view);
-}
-
-static void versioned_delete(mh_dl_managed *managed)
-{
-    view_free(managed->context);
-}
-
-static void old_delete(mh_dl_managed_old *managed)
-{
-    view_free(managed->context);
-}
-
-static mh_dl_tensor view_tensor(owned_view *view, const mh_leaf *leaf, void *data)
-{
-    int64_t stride = 1;
-    for (int i = leaf->dims - 1; i >= 0; i--) {
-        view->shape[i] = leaf->shape[i];
-        view->strides[i] = stride;
-        stride *= leaf->shape[i] > 1 ? leaf->shape[i] : 1;
-    }
-    return (mh_dl_tensor){.data = data,
-                          .device_type = MH_DLPACK_CPU,
-                          .ndim = leaf->dims,
-                          .type_code = leaf->type_code,
-                          .type_bits = leaf->type_bits,
-                          .type_lanes = 1,
-                          .shape = view->shape,
-                          .strides = view->strides};
-}
-
 /* Through the table; NULL with an exception. */
-static PyObject *wrap_versioned(const mh_module *module, owned_view *view, mh_dl_tensor tensor)
+static PyObject *wrap_versioned(const mh_module *module, mh_dl_managed *managed)
 {
     void *object = NULL;
-    view->managed.versioned = (mh_dl_managed){.version_major = MH_DLPACK_MAJOR,
-                                              .version_minor = MH_DLPACK_MINOR,
-                                              .context = view,
-                                              .deleter = versioned_delete,
-                                              .tensor = tensor};
-    if (module->dlpack->managed_to_object(&view->managed.versioned, &object) == 0)
+    if (!managed)
+        return PyErr_NoMemory();
+    if (module->dlpack->managed_to_object(managed, &object) == 0)
         return object;
-    view_free(view);
+    managed->deleter(managed);
     if (!PyErr_Occurred())
         PyErr_SetString(PyExc_RuntimeError, "torch refused a tensor over shared memory");
     return NULL;
 }
 
-PyObject *mh_tensor_over(const mh_module *module, const mh_leaf *leaf, void *data, mh_slot *slot)
+PyObject *mh_tensor_over(const mh_module *module, const mh_array *array, mh_batch *batch)
 {
-    owned_view *view = mh_calloc(1, sizeof *view);
-    if (!view) {
-        if (slot)
-            mh_slot_unref(slot);
-        return PyErr_NoMemory();
-    }
-    view->slot = slot;
-    mh_dl_tensor tensor = view_tensor(view, leaf, data);
     if (module->dlpack)
-        return wrap_versioned(module, view, tensor);
-    view->managed.old =
-        (mh_dl_managed_old){.tensor = tensor, .context = view, .deleter = old_delete};
-    return mh_tensor_wrap_capsule(module, &view->managed.old);
+        return wrap_versioned(module, mh_dl_view(array, batch));
+    return mh_tensor_wrap_capsule(module, mh_dl_view_old(array, batch));
 }

@@ -87,13 +87,20 @@ static void unused_delete(PyObject *capsule)
     managed->deleter(managed);
 }
 
+PyObject *mh_capsule_old(mh_dl_managed_old *managed)
+{
+    PyObject *capsule =
+        managed ? PyCapsule_New(managed, "dltensor", unused_delete) : PyErr_NoMemory();
+    if (managed && !capsule)
+        managed->deleter(managed);
+    return capsule;
+}
+
 PyObject *mh_tensor_wrap_capsule(const mh_module *module, mh_dl_managed_old *managed)
 {
-    PyObject *capsule = PyCapsule_New(managed, "dltensor", unused_delete);
-    if (!capsule) {
-        managed->deleter(managed);
+    PyObject *capsule = mh_capsule_old(managed);
+    if (!capsule)
         return NULL;
-    }
     PyObject *tensor = PyObject_CallFunctionObjArgs(module->from_dlpack, capsule, NULL);
     Py_DECREF(capsule);
     return tensor;

@@ -111,8 +111,8 @@ PyObject *mh_worker_end_rows(PyObject *object, PyObject *samples)
     mh_control_set_state(self->control, MH_WORKER_COLLATING);
     mh_sink sink = mh_worker_end_sink(self, leaves);
     sink.in_worker = sink.uniform = true;
-    sink.first = self->run.first;
-    sink.rows = self->task.count;
+    sink.into.first = self->run.first;
+    sink.into.rows = self->task.count;
     PyObject *structure = mh_collate(&sink, samples);
     if (!structure) {
         if (PyErr_Occurred())
@@ -121,7 +121,7 @@ PyObject *mh_worker_end_rows(PyObject *object, PyObject *samples)
     }
     int same = mh_batch_tree_same(self->structure, structure);
     Py_DECREF(structure);
-    if (same < 0 || (same && !run_finish(self, 0, leaves, sink.leaf_count)))
+    if (same < 0 || (same && !run_finish(self, 0, leaves, sink.into.leaf_count)))
         return NULL;
     return PyBool_FromLong(same);
 }

@@ -325,9 +325,9 @@ void mh_worker_end_publish(worker_end_object *self, mh_result *result, mh_result
 mh_sink mh_worker_end_sink(worker_end_object *self, mh_leaf *leaves)
 {
     return (mh_sink){.module = mh_module_of(self),
-                     .slot = self->pool.base + self->task.slot_offset,
-                     .slot_bytes = self->task.slot_bytes,
-                     .leaves = leaves};
+                     .into = {.slot = self->pool.base + self->task.slot_offset,
+                              .slot_bytes = self->task.slot_bytes,
+                              .leaves = leaves}};
 }
 
 /* A batch on its way into the task's slot. */
@@ -357,7 +357,7 @@ static PyObject *slot_end(worker_end_object *self, const slot_batch *batch, PyOb
     if (same < 0)
         return NULL;
     if (same) {
-        batch->result->leaf_count = batch->sink.leaf_count;
+        batch->result->leaf_count = batch->sink.into.leaf_count;
         batch->result->pickled_bytes = 0;
         mh_worker_end_publish(self, batch->result, MH_RESULT_SLOT, batch->began_ns);
     }
@@ -400,22 +400,6 @@ static PyObject *worker_end_collating(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static bool leaf_into_slot(void *context, const mh_dl_tensor *view)
-{
-    mh_error err;
-    mh_sink *sink = context;
-    mh_leaf leaf = mh_leaf_of_tensor(view);
-    if (sink->leaf_count == MH_LEAVES_MAX ||
-        mh_leaf_place(&leaf, &sink->end, sink->slot_bytes, &err) != MH_OK ||
-        mh_leaf_check(&leaf, sink->slot_bytes, &err) != MH_OK)
-        return false;
-    if (leaf.bytes)
-        memcpy(sink->slot + leaf.offset, (const uint8_t *)view->data + view->byte_offset,
-               (size_t)leaf.bytes);
-    sink->leaves[sink->leaf_count++] = leaf;
-    return true;
-}
-
 static PyObject *worker_end_send_batch(PyObject *object, PyObject *value)
 {
     worker_end_object *self = (worker_end_object *)object;
@@ -423,7 +407,7 @@ static PyObject *worker_end_send_batch(PyObject *object, PyObject *value)
         Py_RETURN_FALSE;
     slot_batch batch = slot_begin(self, MH_WORKER_SENDING);
     return slot_end(self, &batch,
-                    mh_batch_tree_flatten(batch.sink.module, value, leaf_into_slot, &batch.sink));
+                    mh_batch_tree_flatten(batch.sink.module, value, &batch.sink.into));
 }
 
 /* Reads where a part's memory is: a tensor's, or that of anything with the buffer protocol, which

@@ -55,44 +55,41 @@ mh_status mh_batch_seat_own(mh_batch *batch, mh_error *err)
     return MH_OK;
 }
 
-mh_status mh_batch_received(mh_batch **out, mh_slot *slot, const mh_leaf *leaves,
-                            uint32_t leaf_count, mh_error *err)
-{
-    mh_batch *batch;
-    const mh_layout layout = {.field_count = leaf_count};
-    for (uint32_t i = 0; i < leaf_count; i++)
-        MH_TRY(mh_leaf_check(&leaves[i], mh_slot_bytes(slot), err));
-    MH_TRY(mh_batch_new(&batch, &layout, 0, err));
-    batch->slot = slot;
-    for (uint32_t i = 0; i < leaf_count; i++) {
-        batch->arrays[i] = mh_leaf_array(&leaves[i], mh_slot_data(slot) + leaves[i].offset);
-        batch->bytes += leaves[i].bytes;
-    }
-    *out = batch;
-    return MH_OK;
-}
-
 /* --- handing over --- */
 
-static bool has_large(const mh_batch *batch, uint64_t small)
+mh_handover mh_hand_over(mh_pool *pool, uint64_t largest, uint32_t spare, uint64_t small)
 {
-    bool large = small == 0;
-    for (size_t i = 0; i < batch->array_count && !large; i++)
-        large = batch->arrays[i].bytes >= small;
-    return large;
+    if (largest < small)
+        return MH_HANDOVER_SMALL;
+    return mh_pool_unheld(pool) > spare ? MH_HANDOVER_LENT : MH_HANDOVER_CROWDED;
 }
 
 mh_handover mh_batch_hand_over(mh_batch *batch, mh_pool *pool, uint32_t spare, uint64_t small)
 {
-    mh_handover answer = MH_HANDOVER_LENT;
-    if (batch->slot && !has_large(batch, small))
-        answer = MH_HANDOVER_SMALL;
-    else if (batch->slot && mh_pool_unheld(pool) <= spare)
-        answer = MH_HANDOVER_CROWDED;
-    else if (batch->slot)
+    uint64_t largest = 0;
+    for (size_t i = 0; i < batch->array_count; i++)
+        if (batch->arrays[i].bytes > largest)
+            largest = batch->arrays[i].bytes;
+    mh_handover answer = batch->slot ? mh_hand_over(pool, largest, spare, small) : MH_HANDOVER_LENT;
+    batch->lent = batch->slot && answer == MH_HANDOVER_LENT;
+    if (batch->lent)
         mh_slot_hold(batch->slot, 1);
-    batch->handed_over = answer == MH_HANDOVER_LENT;
     return answer;
+}
+
+mh_status mh_batch_lend(mh_batch **out, mh_slot *slot, const mh_leaf *leaves, uint32_t leaf_count,
+                        mh_error *err)
+{
+    mh_batch *batch;
+    const mh_layout layout = {.field_count = leaf_count};
+    MH_TRY(mh_batch_new(&batch, &layout, 0, err));
+    batch->slot = slot;
+    batch->lent = true;
+    mh_slot_hold(slot, 1);
+    for (uint32_t i = 0; i < leaf_count; i++)
+        batch->arrays[i] = mh_leaf_array(&leaves[i], mh_slot_data(slot) + leaves[i].offset);
+    *out = batch;
+    return MH_OK;
 }
 
 static void move_to(mh_array *array, const uint8_t *from, uint8_t *to)
@@ -155,7 +152,7 @@ void mh_batch_unref(mh_batch *batch)
 {
     if (!batch || atomic_fetch_sub_explicit(&batch->refs, 1, memory_order_acq_rel) != 1)
         return;
-    if (batch->slot && batch->handed_over)
+    if (batch->slot && batch->lent)
         mh_slot_unref(batch->slot);
     else if (batch->slot)
         mh_slot_abandon(batch->slot);

@@ -24,9 +24,9 @@ struct mh_batch {
     mh_layout layout;
     void *owner; /* of what `layout` points to: `release` is called for it in the end */
     void (*release)(void *owner);
-    mh_slot *slot; /* FILLING until it is handed over; NULL: `own`, or not seated */
-    uint8_t *own;  /* memory that the pool does not know */
-    bool handed_over;
+    mh_slot *slot;       /* FILLING until it is handed over; NULL: `own`, or not seated */
+    uint8_t *own;        /* memory that the pool does not know */
+    bool lent;           /* the slot is the consumer's: HELD */
     _Atomic bool uneven; /* some sample is skipped or apart */
     uint64_t planned;    /* samples that it has room for */
     uint64_t samples;    /* fewer where some were skipped */
@@ -49,11 +49,6 @@ void mh_batch_seat(mh_batch *batch, mh_slot *slot);
 
 /* Gives it memory of its own, zeroed. MH_ERR_NOMEM, MH_ERR_INVALID. */
 MH_MUST_CHECK mh_status mh_batch_seat_own(mh_batch *batch, mh_error *err);
-
-/* The batch that another process put into `slot`, each leaf of it an array without a name. The slot
- * becomes the batch's, and stays the caller's on failure: MH_ERR_CORRUPT, MH_ERR_NOMEM. */
-MH_MUST_CHECK mh_status mh_batch_received(mh_batch **out, mh_slot *slot, const mh_leaf *leaves,
-                                          uint32_t leaf_count, mh_error *err);
 
 /* Where field number `field` of its sample `i` is to be placed. */
 static inline uint8_t *mh_batch_place(const mh_batch *batch, size_t field, uint64_t i)
@@ -92,10 +87,18 @@ typedef enum mh_handover {
     MH_HANDOVER_CROWDED /* the consumer has so many slots that none may be lent: copy all */
 } mh_handover;
 
-/* The batch becomes its consumer's. Its slot is lent if more than `spare` slots of the pool then
- * are not, and an array has at least `small` bytes. Else the batch stays as it is, for the consumer
- * to copy. */
+/* What becomes of a batch whose largest array has `largest` bytes. Its slot is lent if an array has
+ * at least `small` bytes and more than `spare` slots of the pool would not be lent before. */
+mh_handover mh_hand_over(mh_pool *pool, uint64_t largest, uint32_t spare, uint64_t small);
+
+/* The same for a batch, whose slot is its consumer's if it is lent. Else the batch stays as it is,
+ * for the consumer to copy. */
 mh_handover mh_batch_hand_over(mh_batch *batch, mh_pool *pool, uint32_t spare, uint64_t small);
+
+/* A batch that another process put into `slot`, which is lent with it: each leaf, checked before,
+ * an array without a name. The slot stays the caller's on failure: MH_ERR_NOMEM. */
+MH_MUST_CHECK mh_status mh_batch_lend(mh_batch **out, mh_slot *slot, const mh_leaf *leaves,
+                                      uint32_t leaf_count, mh_error *err);
 
 /* Moves the bytes to memory of their own and frees the slot; nothing changes where there is none.
  * MH_ERR_NOMEM. */
