@@ -116,7 +116,7 @@ static mh_status add_npy(mh_dataset *dataset, mh_tokens *self, const char *path,
     if (status == MH_OK && header->data_bytes > bytes - header->data_offset)
         status = mh_fail(err, MH_ERR_CORRUPT, "%s ends after %llu bytes of %llu", path,
                          (unsigned long long)bytes,
-                         (unsigned long long)(header->data_offset + header->data_bytes));
+                         (unsigned long long)header->data_offset + header->data_bytes);
     if (status == MH_OK)
         status = take_dtype(self, header->members[0].dtype, path, err);
     if (status == MH_OK)
