@@ -1,54 +1,72 @@
-"""images - JPEG folders: the native loader beside bare libjpeg and other loaders.
+"""images - pictures and small files: the native loader beside bare loops and other loaders.
 
-    .venv/bin/python bench/images.py [--rounds N] [--seconds S] [--count N] [--out bench/results]
+    .venv/bin/python bench/images.py [CELL ...] [--rounds N] [--seconds S] [--out bench/results]
 
-Writes images.md, images.svg and images.json. In every round each arm runs once, in random order: the limit (a bare
-loop over libjpeg, bench/limits/pictures.c) twice, millhead exact and fast, torch with Pillow and with OpenCV, tf.data
-and DALI where out/peers has them (bench/peers.sh tensorflow dali). A ratio is that of an arm to the limit in the same
-round; its interval is a bootstrap over rounds. The limit against itself is the A/A row: smaller differences than
-twice its spread do not count. Run it on a machine that does nothing else.
+CELLs: W1 W2 W9 W12 W14 (default: all), or of those with threads one of them: W1:2. Writes images.md, images.svg and
+images.json; cells that are not measured stay as they were there, so that a run may be split. In every round each arm
+runs once, in random order: the limit (a bare loop, bench/limits) twice, ours, and the peers that are there (out/peers:
+bench/peers.sh tensorflow dali). A ratio is that of two arms in the same round; its interval is a bootstrap over rounds.
+The limit against itself is the A/A row: smaller differences than twice its spread do not count. Run it on a machine
+that does nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import image_report
 import machine
-from ratios import Block, Round, compare, spread
+import start_up
+from ratios import Block, Ratio, Round, compare, spread
 
 HERE = Path(__file__).resolve().parent
 MILLHEAD = Path(sys.executable).with_name("millhead")
 PEERS = HERE.parent / "out" / "peers"
+OWN, TENSORFLOW, DALI = (
+    Path(sys.executable),
+    PEERS / "tensorflow" / "bin" / "python",
+    PEERS / "dali" / "bin" / "python",
+)
 LIMIT, AGAIN, SCALED = "limit", "limit again", "limit, scaled decode"
-PYTHONS = {
-    "millhead_exact": Path(sys.executable),
-    "millhead_fast": Path(sys.executable),
-    "torch_pillow": Path(sys.executable),
-    "torch_opencv": Path(sys.executable),
-    "tf_data": PEERS / "tensorflow" / "bin" / "python",
-    "dali": PEERS / "dali" / "bin" / "python",
+EXACT, FAST = "millhead, exact", "millhead, fast"
+OPENED, PILLOW = "millhead.open in drop-in workers", "Pillow in drop-in workers"
+PICTURE_ARMS = {
+    EXACT: ("millhead_exact", OWN),
+    FAST: ("millhead_fast", OWN),
+    "torch + Pillow": ("torch_pillow", OWN),
+    "torch + OpenCV (no antialias)": ("torch_opencv", OWN),
+    "tf.data": ("tf_antialias", TENSORFLOW),
+    "tf.data (no antialias)": ("tf_data", TENSORFLOW),
+    "DALI, CPU": ("dali", DALI),
 }
-NAMES = {
-    "millhead_exact": "millhead, exact",
-    "millhead_fast": "millhead, fast",
-    "torch_pillow": "torch + Pillow",
-    "torch_opencv": "torch + OpenCV (no antialias)",
-    "tf_data": "tf.data (no antialias)",
-    "dali": "DALI, CPU",
+DROP_IN_ARMS = {OPENED: ("dropin_open", OWN), PILLOW: ("dropin_pillow", OWN)}
+FILE_ARMS = {
+    "millhead": ("millhead_files", OWN),
+    "torch": ("torch_files", OWN),
+    "tf.data": ("tf_files", TENSORFLOW),
+    "DALI, CPU": ("dali_files", DALI),
 }
-WORKLOADS = {
-    "imagenet": "W1: about 114 KB each, 500 x 375, quality 96, 4:4:4",
-    "photos": "W2: about 2 megapixels each, quality 90, 4:2:0",
+PACKAGES = {
+    OWN: ("millhead", "torch", "pillow", "opencv-python-headless"),
+    TENSORFLOW: ("tensorflow-cpu",),
+    DALI: ("nvidia-dali-cuda120",),
 }
+CELLS = ("W1:1", "W1:2", "W2:1", "W2:2", "W9:1", "W9:2", "W12", "W14")
+PICTURES = {"W1": ("imagenet", 1000), "W2": ("photos", 200)}
+SMALL_FILES, SMALL_FOLDERS, SMALL_BYTES = 40_000, 256, 10_000
+DEMAND = 0.75  # of the limit, in W14
+PSNR_PICTURES = 100
 
 
 @dataclass
@@ -58,180 +76,238 @@ class Arm:
     name: str
     command: list[str]
 
-    def run(self) -> Block:
+    def run(self) -> dict[str, Any]:
         done = subprocess.run(
-            self.command, check=False, capture_output=True, text=True, timeout=300,
+            self.command, check=False, capture_output=True, text=True, timeout=120,
             start_new_session=True,
         )  # fmt: skip
         if done.returncode != 0:
             raise SystemExit(f"{self.name} failed:\n{done.stderr[-2000:]}")
-        found = json.loads(done.stdout.splitlines()[-1])
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    def block(self) -> Block:
+        found = self.run()
         return Block(found["seconds"], int(found["samples"]), found["cpu_s"], 0)
 
 
-def arms_of(kernel: Path, data: Path, listing: Path, threads: int, seconds: float) -> list[Arm]:
-    """The limit twice, ours, and the peers that are installed."""
-    limit = [str(kernel), str(listing), str(threads), str(seconds)]
-    found = [Arm(LIMIT, limit), Arm(AGAIN, limit), Arm(SCALED, [*limit, "scaled"])]
-    for name, python in PYTHONS.items():
-        command = [str(python), str(HERE / "picture_arms.py"), name, str(data)]
+def arms_of(
+    program: str, named: dict[str, tuple[str, Path]], data: Path, threads: int, seconds: float
+) -> Iterator[Arm]:
+    """Arms of one of the programs beside this file, where their Python is."""
+    for title, (name, python) in named.items():
         if python.exists():
-            found.append(Arm(NAMES[name], [*command, str(threads), str(seconds)]))
-    return found
+            command = [str(python), str(HERE / program), name, str(data), str(threads)]
+            yield Arm(title, [*command, str(seconds)])
 
 
-def stolen() -> tuple[int, int]:
-    """Ticks that the hypervisor took, and all."""
-    ticks = [int(number) for number in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
-    return ticks[7], sum(ticks)
-
-
-def measure(arms: list[Arm], rounds: int) -> list[Round]:
+def measure(arms: Sequence[Arm], rounds: int) -> list[Round]:
     """All arms in random order in each round."""
     found = []
     for number in range(rounds):
-        before = stolen()
-        blocks = {arm.name: arm.run() for arm in random.sample(arms, len(arms))}
-        after = stolen()
-        steal = (after[0] - before[0]) / max(after[1] - before[1], 1)
-        found.append(Round(blocks, steal))
+        before = machine.Ticks.now()
+        blocks = {arm.name: arm.block() for arm in random.sample(arms, len(arms))}
+        found.append(Round(blocks, before.steal_share(machine.Ticks.now())))
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
     return found
 
 
-def rows_of(workload: str, threads: int, rounds: list[Round]) -> list[dict[str, Any]]:
-    """A row for each arm, with its ratio to the limit."""
-    aa = spread(compare(rounds, AGAIN, LIMIT))
+def shown(ratio: Ratio) -> list[float]:
+    """Median and interval."""
+    return [ratio.median, ratio.low, ratio.high]
+
+
+def rows_of(rounds: list[Round]) -> list[dict[str, Any]]:
+    """A row for each arm: rate, ratio to its limit, and of ours to all others."""
     rows = []
     for name in rounds[0].blocks:
-        base = SCALED if name == NAMES["millhead_fast"] else LIMIT
+        base = SCALED if name == FAST else LIMIT
         blocks = [each.blocks[name] for each in rounds]
-        ratio = compare(rounds, name, base)
+        ours = name.startswith("millhead")
+        others = [o for o in rounds[0].blocks if not o.startswith(("millhead", "limit"))]
         rows.append(
             {
-                "workload": workload,
-                "threads": threads,
                 "arm": name,
                 "rate": statistics.median(block.rate for block in blocks),
                 "ratio_to": base,
-                "ratio": ratio.median,
-                "ci95": [ratio.low, ratio.high],
+                "ratio": shown(compare(rounds, name, base)),
+                "ratio_to_peers": {o: shown(compare(rounds, name, o)) for o in others if ours},
                 "cpu_us_per_sample": 1e6
                 * statistics.median(block.cpu_s / block.samples for block in blocks),
-                "aa_spread": aa,
-                "steal": max(each.steal for each in rounds),
             }
         )
     return sorted(rows, key=lambda row: -row["rate"])
 
 
-def lost(rows: list[dict[str, Any]]) -> list[str]:
-    """Where a peer is faster than us with the same threads."""
-    found = []
-    ours = {NAMES["millhead_exact"], NAMES["millhead_fast"]}
-    for row in rows:
-        if row["arm"] in ours or row["arm"].startswith("limit"):
-            continue
-        best = max(r["rate"] for r in rows if r["arm"] in ours
-                   and (r["workload"], r["threads"]) == (row["workload"], row["threads"]))  # fmt: skip
-        if row["rate"] > best:
-            found.append(f"{row['workload']}, {row['threads']} threads: {row['arm']}")
-    return found
+def cell_of(rounds: list[Round]) -> dict[str, Any]:
+    """Rows and what the noise was."""
+    return {
+        "rounds": len(rounds),
+        "aa_spread": spread(compare(rounds, AGAIN, LIMIT)),
+        "steal": max(each.steal for each in rounds),
+        "rows": rows_of(rounds),
+    }
 
 
-def markdown(rows: list[dict[str, Any]], options: argparse.Namespace) -> str:
-    """The page of a run."""
-    lines = ["# Pictures: random resized crop 224, mirrored, uint8, batches of 64", ""]
-    lines += [f"{key}: {value}  " for key, value in machine.description().items()]
-    lines += ["", f"{options.rounds} rounds of {options.seconds} s; {options.count} files."]
-    for workload, title in WORKLOADS.items():
-        for threads in (1, 2):
-            chosen = [r for r in rows if (r["workload"], r["threads"]) == (workload, threads)]
-            if not chosen:
-                continue
-            lines += ["", f"## {title}; {threads} thread{'s' * (threads > 1)} or workers", ""]
-            lines += [
-                "| arm | pictures/s | ratio | of | 95 % | CPU µs/picture |",
-                "|---|---|---|---|---|---|",
-            ]
-            lines += [
-                f"| {r['arm']} | {r['rate']:.0f} | {r['ratio']:.2f} | {r['ratio_to']} "
-                f"| {r['ci95'][0]:.2f}-{r['ci95'][1]:.2f} | {r['cpu_us_per_sample']:.0f} |"
-                for r in chosen
-            ]
-            lines += [
-                "",
-                f"A/A spread {chosen[0]['aa_spread']:.1%}; steal {chosen[0]['steal']:.1%}.",
-            ]
-    losses = lost(rows)
-    lines += ["", "Where we lose: " + ("; ".join(losses) if losses else "to none of these."), ""]
-    return "\n".join(lines)
+# --- the cells
 
 
-def svg(rows: list[dict[str, Any]]) -> str:
-    """Bars of the ratios, one panel for each workload and number of threads."""
-    parts, y = [], 24
-    for workload, threads in dict.fromkeys((r["workload"], r["threads"]) for r in rows):
-        chosen = [r for r in rows if (r["workload"], r["threads"]) == (workload, threads)]
-        limit = next(r["rate"] for r in chosen if r["arm"] == LIMIT)
-        parts.append(
-            f'<text x="8" y="{y}" font-weight="bold">{workload}, threads: {threads}</text>'
-        )
-        for row in chosen:
-            y += 22
-            width = 360 * row["rate"] / limit
-            fill = "#2b7a4b" if row["arm"].startswith("millhead") else "#9aa5ad"
-            parts.append(f'<text x="196" y="{y}" text-anchor="end">{row["arm"]}</text>')
-            parts.append(
-                f'<rect x="204" y="{y - 12}" width="{width:.1f}" height="16" fill="{fill}"/>'
-            )
-            parts.append(f'<text x="{210 + width:.1f}" y="{y}">{row["rate"]:.0f}/s</text>')
-        y += 40
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{y}" '
-        'font-family="sans-serif" font-size="12">'
-    )
-    return head + "".join(parts) + "</svg>\n"
-
-
-def build(directory: Path) -> Path:
-    """The limit's program."""
-    kernel = directory / "pictures"
-    command = ["cc", "-O3", "-march=native", "-o", str(kernel), str(HERE / "limits" / "pictures.c")]
+def build(name: str, directory: Path) -> Path:
+    """The program of a limit."""
+    program = directory / name
+    command = ["cc", "-O3", "-march=native", "-o", str(program), str(HERE / "limits" / f"{name}.c")]
     subprocess.run([*command, "-ljpeg", "-lm", "-pthread"], check=True)
-    return kernel
+    return program
+
+
+def write_list(data: Path, pattern: str) -> Path:
+    """The files that a limit reads."""
+    listing = data.with_suffix(".txt")
+    listing.write_text("".join(f"{path}\n" for path in sorted(data.rglob(pattern))))
+    return listing
+
+
+def make_pictures(workload: str, directory: Path) -> tuple[Path, Path]:
+    """A folder of pictures and its list; made once."""
+    kind, count = PICTURES[workload]
+    data = directory / kind
+    if not data.exists():
+        subprocess.run([MILLHEAD, "synth", kind, data, "--count", str(count)], check=True)
+    return data, write_list(data, "*.JPEG")
+
+
+def pictures(
+    workload: str, threads: int, directory: Path, options: argparse.Namespace
+) -> dict[str, Any]:
+    """W1 and W2: JPEG files to batches."""
+    data, listing = make_pictures(workload, directory)
+    seconds = options.seconds
+    limit = [str(build("pictures", directory)), str(listing), str(threads), str(seconds)]
+    arms = [Arm(LIMIT, limit), Arm(AGAIN, limit), Arm(SCALED, [*limit, "scaled"])]
+    arms += arms_of("picture_arms.py", PICTURE_ARMS, data, threads, seconds)
+    cell = cell_of(measure(arms, options.rounds))
+    if workload == "W2":
+        cell["psnr_db"] = psnr_of_fast(data)
+    return cell
+
+
+def psnr_of_fast(data: Path) -> list[float]:
+    """Least and median over pictures, of the fast profile beside the exact one, the same crops."""
+    import millhead
+    import numpy as np
+    from picture_arms import PIPELINE
+
+    found = []
+    exact, fast = (
+        millhead.open(data, pipeline=PIPELINE, profile=name, output="numpy")
+        for name in ("exact", "fast")
+    )
+    for number in range(min(PSNR_PICTURES, len(exact))):
+        away = exact[number]["image"].astype(np.float64) - fast[number]["image"]
+        if away.any():  # else it was not decoded smaller
+            found.append(float(10 * np.log10(255**2 / (away**2).mean())))
+    return [min(found), statistics.median(found)]
+
+
+def small_files(threads: int, directory: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """W9: many files of 10 KB, warm."""
+    data = directory / "small"
+    if not data.exists():
+        for number in range(SMALL_FILES):
+            path = data / f"{number % SMALL_FOLDERS:03d}" / f"{number:06d}.bin"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(number.to_bytes(4, "little") * (SMALL_BYTES // 4))
+    listing = write_list(data, "*.bin")
+    limit = [str(build("files", directory)), str(listing), str(threads), str(options.seconds)]
+    arms = [Arm(LIMIT, limit), Arm(AGAIN, limit)]
+    arms += arms_of("file_arms.py", FILE_ARMS, data, threads, options.seconds)
+    return cell_of(measure(arms, options.rounds))
+
+
+def stall(directory: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """W14: how busy a device is that wants 75 % of the limit; and our decode in drop-in workers."""
+    from picture_arms import BATCH
+
+    data, listing = make_pictures("W1", directory)
+    threads = 2
+    limit = Arm(
+        LIMIT,
+        [str(build("pictures", directory)), str(listing), str(threads), str(options.seconds)],
+    )
+    [ours] = arms_of(
+        "picture_arms.py", {EXACT: PICTURE_ARMS[EXACT]}, data, threads, 2 * options.seconds
+    )
+    busy, demands, cpu_us = [], [], []
+    for _ in range(options.rounds):
+        before = limit.block().rate
+        step_s = BATCH / (DEMAND * before)
+        found = Arm(EXACT, [*ours.command, str(step_s)]).run()
+        after = limit.block().rate
+        busy.append(found["busy"])
+        demands.append(DEMAND * before / ((before + after) / 2))
+        cpu_us.append(1e6 * found["cpu_s"] / found["samples"])
+    arms = list(arms_of("picture_arms.py", DROP_IN_ARMS, data, threads, options.seconds))
+    drop_in = measure([limit, Arm(AGAIN, limit.command), *arms], options.rounds)
+    return cell_of(drop_in) | {
+        "busy": [statistics.median(busy), min(busy), max(busy)],
+        "demand": [statistics.median(demands), min(demands), max(demands)],
+        "busy_cpu_us_per_sample": statistics.median(cpu_us),
+    }
+
+
+def measure_cell(name: str, directory: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """One cell's rows, and when they were measured."""
+    workload, _, threads = name.partition(":")
+    if workload in PICTURES:
+        cell = pictures(workload, int(threads), directory, options)
+    elif workload == "W9":
+        cell = small_files(int(threads), directory, options)
+    elif workload == "W12":
+        cell = start_up.measure(MILLHEAD, directory, options.rounds)
+    else:
+        cell = stall(directory, options)
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return cell | {"measured": now, "seconds": options.seconds}
+
+
+def versions() -> dict[str, str]:
+    """Of all packages that were measured."""
+    found: dict[str, str] = {}
+    for python, packages in PACKAGES.items():
+        code = "import importlib.metadata as m, sys; print(*map(m.version, sys.argv[1:]))"
+        if python.exists():
+            done = subprocess.run(
+                [python, "-c", code, *packages], check=False, capture_output=True, text=True
+            )
+            found |= dict(zip(packages, done.stdout.split(), strict=False))
+    return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("cells", nargs="*", metavar="CELL")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each arm in a round")
-    parser.add_argument(
-        "--count", type=int, default=1000, help="files of imagenet; a fifth of photos"
-    )
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS))
+    parser.add_argument("--data", type=Path, help="keep what is generated there")
     parser.add_argument("--out", type=Path, default=HERE / "results")
     options = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="millhead-images-") as directory:
-        kernel = build(Path(directory))
-        for workload in options.workloads:
-            data, listing = Path(directory) / workload, Path(directory) / f"{workload}.txt"
-            count = options.count if workload == "imagenet" else max(options.count // 5, 64)
-            subprocess.run([MILLHEAD, "synth", workload, data, "--count", str(count)], check=True)
-            paths = sorted(map(str, data.rglob("*.JPEG")))
-            listing.write_text("".join(f"{path}\n" for path in paths))
-            for threads in options.threads:
-                arms = arms_of(kernel, data, listing, threads, options.seconds)
-                rows += rows_of(workload, threads, measure(arms, options.rounds))
+    cells = [c for c in CELLS if not options.cells or {c, c.partition(":")[0]} & {*options.cells}]
+    if not cells:
+        parser.error(f"no such cell: there are {', '.join(CELLS)}")
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "images.md").write_text(markdown(rows, options))
-    (options.out / "images.svg").write_text(svg(rows))
-    (options.out / "images.json").write_text(
-        json.dumps({"machine": machine.description(), "rows": rows}, indent=1)
-    )
-    print(markdown(rows, options))
+    kept = options.out / "images.json"
+    result = json.loads(kept.read_text()) if kept.exists() else {"cells": {}}
+    with tempfile.TemporaryDirectory(prefix="millhead-images-") as temporary:
+        directory = options.data or Path(temporary)
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in cells:
+            result["cells"][name] = measure_cell(name, directory, options)
+    result["cells"] = {name: result["cells"][name] for name in CELLS if name in result["cells"]}
+    result |= {"machine": machine.description(), "versions": versions()}
+    kept.write_text(json.dumps(result, indent=1) + "\n")
+    (options.out / "images.md").write_text(image_report.markdown(result))
+    (options.out / "images.svg").write_text(image_report.svg(result))
+    print(image_report.markdown(result))
     return 0
 
 

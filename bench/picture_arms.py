@@ -1,10 +1,11 @@
 """picture_arms - one way to load JPEG files, for a few seconds: pictures, seconds, CPU seconds as JSON.
 
-    python bench/picture_arms.py ARM DIRECTORY THREADS SECONDS
+    python bench/picture_arms.py ARM DIRECTORY THREADS SECONDS [STEP_SECONDS]
 
 Every arm makes the same of the files of DIRECTORY: a random resized crop of 224 x 224, mirrored at random,
 uint8, in batches of 64. bench/images.py runs it, each arm with the Python that has its packages. The first
-batches, until a second is over, do not count.
+batches, until a second is over, do not count. With STEP_SECONDS a device is busy for so long after each batch,
+which costs no processor time here, and the share of the time that it is busy is found too.
 """
 
 from __future__ import annotations
@@ -61,6 +62,14 @@ def millhead_fast(directory: str, threads: int) -> Iterator[Any]:
 def _torch(directory: str, workers: int, load: Callable[[str], Any]) -> Iterator[Any]:
     import torch
 
+    torch.set_num_threads(1)
+    pictures = _pictures(directory, load)
+    return iter(torch.utils.data.DataLoader(pictures, BATCH, shuffle=True, num_workers=workers))
+
+
+def _pictures(directory: str, load: Callable[[str], Any]) -> Any:
+    import torch
+
     class Pictures(torch.utils.data.Dataset[Any]):
         def __init__(self) -> None:
             self.files = files(directory)
@@ -71,24 +80,43 @@ def _torch(directory: str, workers: int, load: Callable[[str], Any]) -> Iterator
         def __getitem__(self, number: int) -> Any:
             return torch.from_numpy(load(self.files[number % len(self.files)]))
 
-    torch.set_num_threads(1)
-    return iter(torch.utils.data.DataLoader(Pictures(), BATCH, shuffle=True, num_workers=workers))
+    return Pictures()
 
 
-def torch_pillow(directory: str, workers: int) -> Iterator[Any]:
+def load_with_pillow(path: str) -> Any:
     import numpy as np
     from PIL import Image
 
-    def load(path: str) -> Any:
-        image = Image.open(path).convert("RGB")
-        x, y, width, height = crop(*image.size)
-        image = image.crop((x, y, x + width, y + height))
-        image = image.resize((SIDE, SIDE), Image.Resampling.BILINEAR)
-        if random.random() < 0.5:
-            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return np.array(image)
+    image = Image.open(path).convert("RGB")
+    x, y, width, height = crop(*image.size)
+    image = image.crop((x, y, x + width, y + height))
+    image = image.resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+    if random.random() < 0.5:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return np.array(image)
 
-    return _torch(directory, workers, load)
+
+def torch_pillow(directory: str, workers: int) -> Iterator[Any]:
+    return _torch(directory, workers, load_with_pillow)
+
+
+def dropin_pillow(directory: str, workers: int) -> Iterator[Any]:
+    import millhead.torch
+
+    pictures = _pictures(directory, load_with_pillow)
+    return iter(millhead.torch.DataLoader(pictures, BATCH, shuffle=True, num_workers=workers))
+
+
+def dropin_open(directory: str, workers: int) -> Iterator[Any]:
+    import millhead.torch
+    import torch
+
+    pictures: Any = millhead.open(directory, pipeline=PIPELINE, fields=["image"])
+    order = torch.utils.data.RandomSampler(
+        pictures, replacement=True, num_samples=100 * len(pictures)
+    )
+    loader: Any = millhead.torch.DataLoader(pictures, BATCH, sampler=order, num_workers=workers)
+    return (batch["image"] for batch in loader)
 
 
 def torch_opencv(directory: str, workers: int) -> Iterator[Any]:
@@ -106,7 +134,11 @@ def torch_opencv(directory: str, workers: int) -> Iterator[Any]:
     return _torch(directory, workers, load)
 
 
-def tf_data(directory: str, threads: int) -> Iterator[Any]:
+def tf_antialias(directory: str, threads: int) -> Iterator[Any]:
+    return tf_data(directory, threads, antialias=True)
+
+
+def tf_data(directory: str, threads: int, antialias: bool = False) -> Iterator[Any]:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow as tf  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
@@ -122,7 +154,8 @@ def tf_data(directory: str, threads: int) -> Iterator[Any]:
         image = tf.image.decode_and_crop_jpeg(
             content, window, channels=3, dct_method="INTEGER_ACCURATE"
         )
-        image = tf.image.random_flip_left_right(tf.image.resize(image, (SIDE, SIDE)))
+        image = tf.image.resize(image, (SIDE, SIDE), antialias=antialias)
+        image = tf.image.random_flip_left_right(image)
         return tf.cast(image, tf.uint8)
 
     tf.config.threading.set_inter_op_parallelism_threads(threads)
@@ -161,7 +194,17 @@ def dali(directory: str, threads: int) -> Iterator[Any]:
 
 ARMS: dict[str, Callable[[str, int], Iterator[Any]]] = {
     arm.__name__: arm
-    for arm in (millhead_exact, millhead_fast, torch_pillow, torch_opencv, tf_data, dali)
+    for arm in (
+        millhead_exact,
+        millhead_fast,
+        torch_pillow,
+        torch_opencv,
+        tf_data,
+        tf_antialias,
+        dali,
+        dropin_open,
+        dropin_pillow,
+    )
 }
 
 
@@ -185,29 +228,42 @@ def cpu_s() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def measure(batches: Iterable[Any], seconds: float) -> dict[str, float]:
-    """Pictures between the arrivals of two batches, after a second of warming up."""
+def measure(
+    batches: Iterable[Any], seconds: float, count: Callable[[Any], int], step_s: float = 0
+) -> dict[str, float]:
+    """Samples between the arrivals of two batches, after a second of warming up."""
     iterator = iter(batches)
-    next(iterator)
+    count(next(iterator))
     began = time.monotonic()
     while time.monotonic() - began < WARM_S:
         next(iterator)
-    began, cpu, samples = time.monotonic(), cpu_s(), 0
-    while time.monotonic() - began < seconds:
-        batch = next(iterator)
-        if tuple(batch.shape) != (BATCH, SIDE, SIDE, 3) or "uint8" not in str(batch.dtype):
-            raise SystemExit(f"a batch of {tuple(batch.shape)}, {batch.dtype}")
-        samples += BATCH
+        time.sleep(step_s)
+    began, cpu, samples, busy = time.monotonic(), cpu_s(), 0, 0.0
+    while (now := time.monotonic()) - began < seconds:
+        samples += count(next(iterator))
+        if step_s:
+            began_step = time.monotonic()
+            time.sleep(step_s)
+            busy += time.monotonic() - began_step
     return {
         "samples": samples,
-        "seconds": time.monotonic() - began,
+        "seconds": now - began,
         "cpu_s": cpu_s() - cpu,
+        "busy": busy / (now - began),
     }
+
+
+def count_pictures(batch: Any) -> int:
+    if tuple(batch.shape) != (BATCH, SIDE, SIDE, 3) or "uint8" not in str(batch.dtype):
+        raise SystemExit(f"a batch of {tuple(batch.shape)}, {batch.dtype}")
+    return BATCH
 
 
 def main() -> None:
     name, directory, threads, seconds = sys.argv[1:5]
-    print(json.dumps(measure(ARMS[name](directory, int(threads)), float(seconds))), flush=True)
+    step_s = float(sys.argv[5]) if len(sys.argv) > 5 else 0
+    batches = ARMS[name](directory, int(threads))
+    print(json.dumps(measure(batches, float(seconds), count_pictures, step_s)), flush=True)
     os._exit(0)  # some peers' threads never end
 
 
