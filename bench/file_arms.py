@@ -28,7 +28,13 @@ def millhead_files(directory: str, threads: int) -> Iterator[int]:
     import millhead
 
     loader = millhead.Loader(
-        directory, BATCH, fields=["bytes"], shuffle=True, threads=threads, drop_last=True
+        directory,
+        BATCH,
+        fields=["bytes"],
+        shuffle=True,
+        threads=threads,
+        drop_last=True,
+        memory="64MB",  # so that files are read in every epoch
     )
     while True:
         yield from (len(batch["bytes"]) for batch in loader)

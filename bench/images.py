@@ -283,6 +283,14 @@ def versions() -> dict[str, str]:
     return found
 
 
+def write(result: dict[str, Any], out: Path) -> None:
+    """What is known so far, cells in their usual order."""
+    result["cells"] = {name: result["cells"][name] for name in CELLS if name in result["cells"]}
+    (out / "images.json").write_text(json.dumps(result, indent=1) + "\n")
+    (out / "images.md").write_text(image_report.markdown(result))
+    (out / "images.svg").write_text(image_report.svg(result))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("cells", nargs="*", metavar="CELL")
@@ -296,17 +304,14 @@ def main() -> int:
         parser.error(f"no such cell: there are {', '.join(CELLS)}")
     options.out.mkdir(parents=True, exist_ok=True)
     kept = options.out / "images.json"
-    result = json.loads(kept.read_text()) if kept.exists() else {"cells": {}}
+    result: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {"cells": {}}
+    result |= {"machine": machine.description(), "versions": versions()}
     with tempfile.TemporaryDirectory(prefix="millhead-images-") as temporary:
         directory = options.data or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)
         for name in cells:
             result["cells"][name] = measure_cell(name, directory, options)
-    result["cells"] = {name: result["cells"][name] for name in CELLS if name in result["cells"]}
-    result |= {"machine": machine.description(), "versions": versions()}
-    kept.write_text(json.dumps(result, indent=1) + "\n")
-    (options.out / "images.md").write_text(image_report.markdown(result))
-    (options.out / "images.svg").write_text(image_report.svg(result))
+            write(result, options.out)
     print(image_report.markdown(result))
     return 0
 
