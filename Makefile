@@ -94,8 +94,9 @@ forget_if_old = [ $(1)/build.ninja -nt meson.options ] || rm -rf $(1)
 
 # --- using ----------------------------------------------------------------------------------
 
-demo: setup ## the tour: beside torch's loader, then a slow program and its cure
+demo: setup ## the tour: beside torch's loader, pictures natively, then a slow program and its cure
 	@$(WITH_VENV); $(PY) examples/demo.py
+	@$(WITH_VENV); $(PY) examples/pictures.py
 	@$(WITH_VENV); $(PY) examples/story.py
 
 test: setup ## unit, command-line, Python and hygiene tests
