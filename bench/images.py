@@ -2,8 +2,8 @@
 
     .venv/bin/python bench/images.py [CELL ...] [--rounds N] [--seconds S] [--out bench/results]
 
-CELLs: W1 W2 W9 W12 W14 (default: all), or of those with threads one of them: W1:2. Writes images.md, images.svg and
-images.json; cells that are not measured stay as they were there, so that a run may be split. In every round each arm
+CELLs: W1 W2 W9 W12 W14 (default: all), or of those with threads one of them: W1:2. Writes pictures.md, pictures.svg and
+pictures.json; cells that are not measured stay as they were there, so that a run may be split. In every round each arm
 runs once, in random order: the limit (a bare loop, bench/limits) twice, ours, and the peers that are there (out/peers:
 bench/peers.sh tensorflow dali). A ratio is that of two arms in the same round; its interval is a bootstrap over rounds.
 The limit against itself is the A/A row: smaller differences than twice its spread do not count. Run it on a machine
@@ -286,9 +286,9 @@ def versions() -> dict[str, str]:
 def write(result: dict[str, Any], out: Path) -> None:
     """What is known so far, cells in their usual order."""
     result["cells"] = {name: result["cells"][name] for name in CELLS if name in result["cells"]}
-    (out / "images.json").write_text(json.dumps(result, indent=1) + "\n")
-    (out / "images.md").write_text(image_report.markdown(result))
-    (out / "images.svg").write_text(image_report.svg(result))
+    (out / "pictures.json").write_text(json.dumps(result, indent=1) + "\n")
+    (out / "pictures.md").write_text(image_report.markdown(result))
+    (out / "pictures.svg").write_text(image_report.svg(result))
 
 
 def main() -> int:
@@ -303,7 +303,7 @@ def main() -> int:
     if not cells:
         parser.error(f"no such cell: there are {', '.join(CELLS)}")
     options.out.mkdir(parents=True, exist_ok=True)
-    kept = options.out / "images.json"
+    kept = options.out / "pictures.json"
     result: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {"cells": {}}
     result |= {"machine": machine.description(), "versions": versions()}
     with tempfile.TemporaryDirectory(prefix="millhead-images-") as temporary:
