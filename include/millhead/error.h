@@ -71,6 +71,10 @@ MH_API const char *mh_status_name(mh_status status);
 /* The Python exception a status becomes ("MemoryError"); never NULL. Any thread. */
 MH_API const char *mh_status_exception(mh_status status);
 
+/* The one of `count` known words that a misspelt one most likely stands for, the first of several;
+ * NULL: none is near enough. What is returned is known[i]. Any thread. */
+MH_API const char *mh_nearest_word(const char *word, const char *const *known, size_t count);
+
 #ifdef __cplusplus
 }
 #endif

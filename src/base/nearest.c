@@ -3,6 +3,8 @@
  */
 #include "base/nearest.h"
 
+#include <millhead/error.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -48,6 +50,14 @@ void mh_nearest_offer(mh_nearest *nearest, const char *candidate)
         nearest->best = candidate;
         nearest->distance = distance;
     }
+}
+
+const char *mh_nearest_word(const char *word, const char *const *known, size_t count)
+{
+    mh_nearest nearest = mh_nearest_to(word, strlen(word));
+    for (size_t at = 0; at < count; at++)
+        mh_nearest_offer(&nearest, known[at]);
+    return nearest.best;
 }
 
 const char *mh_nearest_hint(const mh_nearest *nearest, char *out, size_t room)
