@@ -10,62 +10,27 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import pytest
+from helpers import servers
 from helpers.command import COMMAND
 
-NGINX = which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 SIZE = 20_000_000
 
-CONFIG = """\
-daemon off;
-user root root;
-pid {root}/pid;
-error_log {root}/errors;
-worker_processes 1;
-events {{}}
-http {{
-    access_log off;
-    client_body_temp_path {root}/body;
-    proxy_temp_path {root}/proxy;
-    fastcgi_temp_path {root}/fastcgi;
-    uwsgi_temp_path {root}/uwsgi;
-    scgi_temp_path {root}/scgi;
-    server {{
-        listen 127.0.0.1:{port};
-        root {root}/files;
-        location /unranged/ {{ alias {root}/files/; max_ranges 0; }}
-        location /slow/ {{ alias {root}/files/; limit_rate 100k; }}
+LOCATIONS = """\
+        location /unranged/ {{ alias {files}/; max_ranges 0; }}
+        location /slow/ {{ alias {files}/; limit_rate 100k; }}
         location /moved {{ return 302 /shard.tar?signature=secret; }}
         location /round {{ return 302 /round; }}
         location /busy {{ return 503; }}
-    }}
-}}
 """
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + 20
-    while time.monotonic() < until and server.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise AssertionError(f"nginx does not answer (exit code {server.poll()})")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a web server with a few files."""
-    if NGINX is None:
+    if servers.NGINX is None:
         pytest.skip("needs nginx (make packages-web)")
     root = tmp_path_factory.mktemp("nginx")
     files = root / "files"
@@ -73,18 +38,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (files / "shard.tar").write_bytes(os.urandom(SIZE))
     (files / "short").write_bytes(b"x" * 1000)
     (files / "empty").write_bytes(b"")
-    port = _free_port()
-    (root / "nginx.conf").write_text(CONFIG.format(root=root, port=port))
-    with subprocess.Popen(
-        [NGINX, "-c", root / "nginx.conf", "-p", root],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as server:
-        try:
-            _wait_for(port, server)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
+    with servers.nginx(root, files, LOCATIONS.format(files=files)) as address:
+        yield address
 
 
 def _run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -199,7 +154,7 @@ def test_it_can_be_interrupted(site: str) -> None:
 
 
 def test_nobody_there_is_said() -> None:
-    assert "Failed to connect" in _refuses(1, f"http://127.0.0.1:{_free_port()}/file")
+    assert "Failed to connect" in _refuses(1, f"http://127.0.0.1:{servers.free_port()}/file")
 
 
 def test_a_server_that_says_nothing_is_not_waited_for_without_end() -> None:
