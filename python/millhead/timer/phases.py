@@ -56,8 +56,8 @@ class Step(NamedTuple):
     ended: int
     changes: list[Change]
     failed: bool
-    samples: int | None
-    tokens: int | None
+    samples: int
+    tokens: int
 
     def add_up(self, lines: list[str] | None) -> dict[str, int]:
         """Its ns by phase; adds an event for each use of a phase, where there are lines to add to."""
@@ -137,7 +137,7 @@ class PhaseClock:
             with self.phase(WAITING):
                 dist.barrier()
 
-    def end_step(self, samples: int | None, tokens: int | None) -> int:
+    def end_step(self, samples: int, tokens: int) -> int:
         """End the step under way and begin the next; when that was."""
         now = self.now()
         changes = self.changes

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
-import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import millhead
 from millhead._rank_info import RankInfo, process_group, rank_info
 from millhead.timer import hang, line_sinks, stragglers
-from millhead.timer.phases import Phase, PhaseClock, Step, under_way
-from millhead.timer.step_window import PHASES, StepWindow, device_memory
+from millhead.timer.phases import Phase, PhaseClock, under_way
+from millhead.timer.step_ledger import PHASES, StepLedger, device_memory
 from millhead.timer.stragglers import WAITING, RankSteps
 
 if TYPE_CHECKING:
@@ -22,13 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Phase", "StepTimer"]
 
 Batch = TypeVar("Batch")
-
-#: What the loop does for the sake of the model; the rest is loading, waiting or its own affair.
-TRAINING = ("forward", "backward", "update")
-#: Steps that are kept for :meth:`StepTimer.ranks`.
-KEPT = 1000
-#: Steps are added up, and their events written, when there are this many or this much time has passed.
-SETTLE_STEPS, SETTLE_NS = 64, 1_000_000_000
 
 
 class StepTimer:
@@ -96,16 +86,9 @@ class StepTimer:
         self._clock = PhaseClock(sync, barriers, error_file)
         self.data, self.forward, self.backward, self.update = (self(name) for name in PHASES)
         self.waiting = self(WAITING)
-        self._window = StepWindow()
-        self._last: dict[str, float] = {}
-        self._history: deque[dict[str, float]] = deque(maxlen=KEPT)
-        self._added_up = 0  # when steps last were
+        self._ledger = StepLedger(self._clock, _recording(run))
         self._iterator: Any = None
-        self._add_training: Callable[[int], object] | None = None
         self.begin_epoch()
-        self._recording = _recording(run)
-        if self._recording is not None:
-            self._recording.before_end.append(weakref.WeakMethod(self._write_rest))
         self._hang: hang.HangWatch | None = None
         if hang_after is not None:
             self._hang = hang.HangWatch(
@@ -154,42 +137,16 @@ class StepTimer:
             samples: in this step of this rank, where steps differ.
             tokens: likewise.
         """
-        now = self._clock.end_step(samples, tokens)
+        samples = self.samples if samples is None else samples
+        now = self._clock.end_step(samples, self.tokens if tokens is None else tokens)
         self.batch += 1
-        if (
-            len(self._clock.ended) >= SETTLE_STEPS
-            or now - self._added_up > SETTLE_NS
-            or self._add_training is not None
-        ):
-            self._add_up()
+        self._ledger.step_ended(now)
 
     @property
     def last(self) -> dict[str, float]:
         """The last step's seconds by phase, with the rest as "other"."""
-        self._add_up()
-        return dict(self._last)
-
-    def _add_up(self) -> None:
-        """Adds up the steps that have ended, and writes their events."""
-        lines: list[str] = []
-        for step in self._clock.ended:
-            sums = step.add_up(None if self._recording is None else lines)
-            self._last = {name: ns / 1e9 for name, ns in sums.items()}
-            if not step.failed and step.ended > step.began:
-                self._count(step, self._last)
-            if self._add_training is not None:
-                self._add_training(sum(sums.get(name, 0) for name in TRAINING))
-        self._clock.ended.clear()
-        self._added_up = time.monotonic_ns()
-        self._clock.find_device()  # it may have come into use since
-        if self._recording is not None:
-            self._recording.log.write("".join(lines))
-
-    def _count(self, step: Step, seconds: dict[str, float]) -> None:
-        self._history.append(seconds)
-        samples = self.samples if step.samples is None else step.samples
-        tokens = self.tokens if step.tokens is None else step.tokens
-        self._window.add(seconds, samples, tokens)
+        self._ledger.settle()
+        return dict(self._ledger.last)
 
     def skip(self) -> None:
         """The batch at hand is not trained on, as when a resumed run passes over what it had seen:
@@ -206,22 +163,6 @@ class StepTimer:
             done: batches of this epoch that were trained on before; a resumed loader begins there.
         """
         return Loop(self, loader, done)
-
-    def _begin_loop(self, iterator: object, loader: object) -> None:
-        self._iterator = iterator
-        self._add_training = getattr(loader, "add_training", None)  # it is watched
-
-    def _end_loop(self, iterator: object) -> None:
-        """The loop was left, maybe early; a step that had more than its batch is a step."""
-        if iterator is not self._iterator:
-            return  # it is long since another's turn
-        self._iterator = self._add_training = None
-        clock = self._clock
-        if not under_way(clock.changes):
-            entered = {phase.name for _, phase in clock.changes if phase is not None}
-            if clock.failed or entered - {"data", WAITING}:
-                self.step()
-            clock.drop()
 
     def begin_epoch(self, batches: int | None = None, done: int = 0) -> None:
         """What :meth:`loop` does first; for loops without it.
@@ -263,9 +204,8 @@ class StepTimer:
         """
         if self._clock.changes:
             self.step()
-        self._add_up()
         here = self.place
-        window, self._window = self._window, StepWindow()
+        window = self._ledger.take_window()
         line = {
             "global_step": global_step,
             "lr": lr,
@@ -295,10 +235,10 @@ class StepTimer:
             step) and a sentence ``text``; ``rank`` is None where nobody stands out. ``ranks`` has
             each rank's seconds a step by phase.
         """
-        self._add_up()
-        here = self.place
-        own = RankSteps(here.rank, here.host, list(self._history))
-        self._history.clear()
+        ledger, here = self._ledger, self.place
+        ledger.settle()
+        own = RankSteps(here.rank, here.host, list(ledger.history))
+        ledger.history.clear()
         everyone = stragglers.gather(own, group)
         if process_group() is not None:
             self._clock.restart()  # ranks met here, not in a step
@@ -313,20 +253,11 @@ class StepTimer:
 
     def close(self) -> None:
         """Ends what runs beside the loop; the timer still times."""
-        self._add_up()
+        self._ledger.settle()
         if self._hang is not None:
             self._hang.close()
         self._hang = None
-        self._recording = None  # it ends with its last user
-
-    def __del__(self) -> None:
-        self._write_rest()
-
-    def _write_rest(self) -> None:
-        """The steps that are not yet added up, where the loop ends without :meth:`close`."""
-        recording = getattr(self, "_recording", None)
-        if recording is not None and recording.goes_on() and self._clock.ended:
-            self._add_up()
+        self._ledger.recording = None  # it ends with its last user
 
     def __enter__(self) -> Self:
         return self
@@ -354,7 +285,8 @@ class Loop(Generic[Batch]):
         except (TypeError, NotImplementedError):
             batches = None
         timer.begin_epoch(batches, self._done)
-        timer._begin_loop(iterator, self._loader)
+        timer._iterator = iterator
+        timer._ledger.add_training = getattr(self._loader, "add_training", None)  # it is watched
         try:
             while True:
                 try:
@@ -366,7 +298,18 @@ class Loop(Generic[Batch]):
                 if timer._clock.changes:
                     timer.step()
         finally:
-            timer._end_loop(iterator)
+            if iterator is timer._iterator:  # else it is long since another's turn
+                self._leave()
+
+    def _leave(self) -> None:
+        """The loop was left, maybe early; a step that had more than its batch is a step."""
+        timer, clock = self._timer, self._timer._clock
+        timer._iterator = timer._ledger.add_training = None
+        if not under_way(clock.changes):
+            entered = {phase.name for _, phase in clock.changes if phase is not None}
+            if clock.failed or entered - {"data", WAITING}:
+                timer.step()
+            clock.drop()
 
 
 def _recording(run: str | os.PathLike[str] | None) -> Recording | None:
