@@ -8,10 +8,10 @@ import sys
 
 #: Each has a function ``main(arguments)`` that returns the exit code.
 VERBS = {
-    "bench": "millhead.bench",
+    "bench": "millhead.bench.command",
     "doctor": "millhead.doctor",
     "run": "millhead.run",
-    "tune": "millhead.tune",
+    "tune": "millhead.tune.command",
 }
 
 

@@ -174,6 +174,31 @@ class ProgressLine:
             self.stream.flush()
 
 
+# ---- verbs ----------------------------------------------------------------------------------------
+
+
+def run_verb(
+    help_text: str,
+    parse: Callable[[], argparse.Namespace],
+    work: Callable[[argparse.Namespace], int],
+    nothing_yet: str,
+) -> int:
+    """Read the options and do the work; the exit code. ``nothing_yet``: what an interrupt means
+    before there is anything to show."""
+    try:
+        options = parse()
+        if not options.help:
+            return work(options)
+        show(help_text, end="")
+        return 0
+    except UsageError as error:
+        say(str(error))
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        say(f"interrupted {nothing_yet}")
+        return EXIT_INTERRUPTED
+
+
 # ---- processes -----------------------------------------------------------------------------------
 
 

@@ -59,21 +59,9 @@ exit codes: 0 done, 1 no configuration could be measured, 2 usage or configurati
 
 def main(arguments: list[str]) -> int:
     """The verb; returns the exit code."""
-    try:
-        options = _parse(arguments)
-        if options.help:
-            cli.show(HELP, end="")
-            return 0
-        if options.plan:
-            cli.show(_as_yaml(_configs(options, streams=True)), end="")
-            return 0
-        return _bench(options)
-    except cli.UsageError as error:
-        cli.say(str(error))
-        return cli.EXIT_USAGE
-    except KeyboardInterrupt:
-        cli.say("interrupted (bench): nothing more was measured")
-        return cli.EXIT_INTERRUPTED
+    return cli.run_verb(
+        HELP, lambda: _parse(arguments), _bench, "(bench): nothing more was measured"
+    )
 
 
 # ---- the command line ----------------------------------------------------------------------------
@@ -175,6 +163,9 @@ def _killed(runs: list[Run], settings: Settings) -> BenchDirectory | None:
 
 
 def _bench(options: argparse.Namespace) -> int:
+    if options.plan:
+        cli.show(_as_yaml(_configs(options, streams=True)), end="")
+        return 0
     cli.terminate_as_interrupt()
     configs = _configs(options, streams=False)
     seen = check_target(options.target, options.train_step, configs, options.time_limit)

@@ -53,18 +53,7 @@ WORKERS_A_CPU, LEAST_LIMIT = 4, 16
 
 def main(arguments: list[str]) -> int:
     """The verb; returns the exit code."""
-    try:
-        options = _parse(arguments)
-        if options.help:
-            cli.show(HELP, end="")
-            return 0
-        return _tune(options)
-    except cli.UsageError as error:
-        cli.say(str(error))
-        return cli.EXIT_USAGE
-    except KeyboardInterrupt:
-        cli.say("interrupted (tune): nothing was measured yet")
-        return cli.EXIT_INTERRUPTED
+    return cli.run_verb(HELP, lambda: _parse(arguments), _tune, "(tune): nothing was measured yet")
 
 
 # ---- the command line ----------------------------------------------------------------------------
