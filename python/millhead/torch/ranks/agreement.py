@@ -21,6 +21,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.utils.data.distributed import DistributedSampler
 
+from millhead._rank_info import process_group
 from millhead.torch.loader_stats import advise
 
 #: Samplers that were asked about, by id(): a class of the user's need not be hashable.
@@ -62,7 +63,7 @@ def compare_sampler(sampler: DistributedSampler[Any]) -> None:
 def _description(sampler: DistributedSampler[Any]) -> dict[str, Any] | None:
     """To be compared, where every process of the group has its own share: not where some hold one
     replica together."""
-    if not (dist.is_available() and dist.is_initialized()):
+    if process_group() is None:
         return None
     world, rank = dist.get_world_size(), dist.get_rank()
     with contextlib.suppress(Exception):  # a class of the user's may lack what torch's has

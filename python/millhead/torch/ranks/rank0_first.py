@@ -18,6 +18,7 @@ from typing import Any
 import torch.distributed as dist
 
 from millhead._mounts import mount_of
+from millhead._rank_info import process_group
 from millhead.torch.ranks.world import launched
 
 #: A download may take longer than the few minutes after which collective operations give up.
@@ -60,7 +61,7 @@ def auto_rank0_first(path: str | os.PathLike[str]) -> contextlib.AbstractContext
 
 def is_alone(name: str) -> bool:
     """Whether there is nobody to wait for. Raises where there is, and no way to speak to them."""
-    if dist.is_available() and dist.is_initialized():
+    if process_group() is not None:
         return dist.get_world_size() == 1
     world = launched()
     if world is not None and world.size > 1:

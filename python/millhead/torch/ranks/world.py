@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-import torch.distributed as dist
-
-from millhead._rank_info import LAUNCHERS
+from millhead._rank_info import LAUNCHERS, process_group
 
 #: Rank and size, the launcher nearest to the process first: torchrun may itself have been started
 #: by Slurm or MPI, once per node, and its numbers are then the right ones.
@@ -59,7 +57,8 @@ def replica_or_alone(num_replicas: int | None, rank: int | None) -> tuple[int, i
 
 
 def _process_group() -> World | None:
-    if not (dist.is_available() and dist.is_initialized()):
+    dist = process_group()
+    if dist is None:
         return None
     return World(dist.get_rank(), dist.get_world_size(), "torch.distributed")
 

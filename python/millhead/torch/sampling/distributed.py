@@ -16,9 +16,10 @@ import torch.utils.data.distributed
 from torch.utils.data import Dataset
 
 from millhead import _no_core
+from millhead._rank_info import process_group
 from millhead.torch.ranks import agreement
 from millhead.torch.ranks.world import replica
-from millhead.torch.sampling.epoch_sampler import STATE_VERSION, ResumableSampler, Run
+from millhead.torch.sampling.epoch_sampler import ResumableSampler, Run
 from millhead.torch.sampling.rank_order import Order, share_length
 
 T_co = TypeVar("T_co", covariant=True)
@@ -142,15 +143,6 @@ class DistributedSampler(
 
     # --- resuming -------------------------------------------------------------------------------
 
-    def _state(self, run: Run) -> dict[str, Any]:
-        return {
-            "version": STATE_VERSION,
-            "epoch": int(run.epoch),  # numpy's integers are no JSON, and refused on loading
-            "position": run.start,
-            "seed": int(run.seed),
-            **self._likeness(),
-        }
-
     def _likeness(self) -> dict[str, Any]:
         return {"length": self._count, "shuffle": self.shuffle, "order": self.order}
 
@@ -212,7 +204,7 @@ class DistributedSampler(
             RuntimeError: ranks disagree, or some part of the data is nobody's; or there is no
                 process group.
         """
-        if not (dist.is_available() and dist.is_initialized()):
+        if process_group() is None:
             raise RuntimeError("no process group to ask: call torch.distributed.init_process_group")
         mine = {**self.state_dict(), "num_replicas": self.num_replicas, "mode": self._mode()}
         everyone: list[Any] = [None] * dist.get_world_size(group)

@@ -48,12 +48,18 @@ class ResumableSampler(Sampler[T_co]):
         """Whether the last iteration gave something and came to its end."""
         raise NotImplementedError
 
-    def _state(self, run: Run) -> dict[str, Any]:
-        raise NotImplementedError
-
     def _likeness(self) -> dict[str, Any]:
         """What a sampler must have in common with the one whose state it loads."""
         raise NotImplementedError
+
+    def _state(self, run: Run) -> dict[str, Any]:
+        return {
+            "version": STATE_VERSION,
+            "epoch": int(run.epoch),  # numpy's integers are no JSON, and refused on loading
+            "seed": int(run.seed),
+            self._place_key: run.start,
+            **self._likeness(),
+        }
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch's shuffle, before its iterator is made, on every rank the same.
@@ -172,15 +178,9 @@ class EpochSampler(ResumableSampler[T_co], ABC):
         return self._ended
 
     def _state(self, run: Run) -> dict[str, Any]:
-        return {
-            "version": STATE_VERSION,
-            "epoch": run.epoch,
-            "seed": run.seed,
-            "step": run.start,
-            # For dispatch="sample", whose random numbers belong to positions over all ranks
-            "position": self.num_replicas * self._samples(*run),
-            **self._likeness(),
-        }
+        # For dispatch="sample", whose random numbers belong to positions over all ranks
+        position = self.num_replicas * self._samples(*run)
+        return {**super()._state(run), "position": position}
 
     def state_at(self, consumed: int, since: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The state when this rank has consumed so many samples of the epoch.
