@@ -21,12 +21,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from millhead._stack_memory import StackMemory
+
 #: Beside SIGRTMIN+9 and +10, on which millhead's own workers show their stacks.
 SIGNAL = signal.SIGRTMIN + 11
 #: Name of the memory that stacks are written to.
 STACKS = "millhead-hang"
-#: How long a process may take to dump.
-ANSWER_S = 1.0
 
 
 class HangWatch:
@@ -52,7 +52,7 @@ class HangWatch:
         self._error_file = error_file
         self._rank = rank
         self._end = threading.Event()
-        self._stacks = os.fdopen(os.memfd_create(STACKS), "rb", buffering=0)
+        self._stacks = StackMemory(STACKS)
         self._registered = signal.getsignal(SIGNAL) is signal.SIG_DFL
         if self._registered:  # a handler of the user's stays
             faulthandler.register(SIGNAL, file=self._stacks.fileno())
@@ -101,16 +101,7 @@ class HangWatch:
         """The Python stacks of a process's threads, or what the kernel says it does."""
         if not self._registered or not holds(pid, STACKS) or not catches(pid, SIGNAL):
             return state(pid)
-        start = os.fstat(self._stacks.fileno()).st_size
-        os.kill(pid, SIGNAL)
-        size, deadline = start, time.monotonic() + ANSWER_S
-        while time.monotonic() < deadline:
-            time.sleep(0.05)
-            before, size = size, os.fstat(self._stacks.fileno()).st_size
-            if start < before == size:  # all written
-                break
-        text = os.pread(self._stacks.fileno(), size - start, start).decode(errors="replace")
-        return text.strip() or state(pid)
+        return self._stacks.after(lambda: os.kill(pid, SIGNAL)) or state(pid)
 
 
 def catches(pid: int, number: int) -> bool:

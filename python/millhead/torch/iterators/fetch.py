@@ -36,6 +36,12 @@ def length(samples: Any) -> int:
     return len(samples) if hasattr(samples, "__len__") else 1
 
 
+def in_short(numbers: list[Any]) -> str:
+    """The first indices of a batch, for messages."""
+    some = ", ".join(repr(number) for number in numbers[:8])
+    return f"[{some}, ...]" if len(numbers) > 8 else f"[{some}]"
+
+
 def is_plain_subset(dataset: Any) -> bool:
     """Whether a Subset does nothing but choose: neither its class nor the object is altered."""
     return (
@@ -67,17 +73,6 @@ def columns_of(dataset: Any) -> Any:
         plain = kind.__getitem__ is _TENSOR_DATASET_ITEM and not hasattr(dataset, "__getitems__")
         return dataset.tensors if plain else None
     return dataset if kind is Tensor or (_Array is not None and kind is _Array) else None
-
-
-def rows_of(dataset: Any, numbers: list[Any]) -> tuple[Any, list[Any]]:
-    """The columns and rows to ``gather`` a batch from; (None, []) where that cannot be."""
-    if is_plain_subset(dataset):
-        columns = columns_of(dataset.dataset)
-        if columns is None:
-            return None, []
-        indices = dataset.indices
-        return columns, [indices[number] for number in numbers]
-    return columns_of(dataset), numbers
 
 
 class Timer(Protocol):
@@ -180,7 +175,15 @@ class Fetcher:
 
     def rows(self, index: Any) -> tuple[Any, list[Any]]:
         """The columns and rows to ``gather`` a batch from; (None, []) where that cannot be."""
-        return rows_of(self.dataset, index) if type(index) is list else (None, [])
+        dataset = self.dataset
+        if type(index) is not list:
+            return None, []
+        if not is_plain_subset(dataset):
+            return columns_of(dataset), index
+        columns = columns_of(dataset.dataset)
+        if columns is None:
+            return None, []
+        return columns, [dataset.indices[number] for number in index]
 
     def fetch(self, index: Any) -> Any:
         """The samples of a batch, or the one sample where the loader makes no batches."""

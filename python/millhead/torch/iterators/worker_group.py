@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millhead import _core
+from millhead._stack_memory import StackMemory
+from millhead.torch.iterators.fetch import in_short
 from millhead.torch.loader_stats import SAY_AFTER_S, Stats
 from millhead.torch.start.starting import start_workers
 from millhead.torch.start.template import reap_retired
@@ -52,7 +54,7 @@ class WorkerGroup:
         self.replacements: Replacements | None = None
         self.later = 0.0  # a new worker has as long as any, from when it was started
         self.threads_at_start = 1
-        self._stacks = os.fdopen(os.memfd_create("millhead-stacks"), "rb")
+        self._stacks = StackMemory("millhead-stacks")
 
     def start(self, plans: list[WorkerPlan]) -> None:
         """Start a worker for each plan."""
@@ -115,18 +117,7 @@ class WorkerGroup:
             return f"Its process is stopped: kill -CONT {handle.pid} lets it go on."
         if view["state"] == "starting":
             return "It has not begun to work: its dataset may still be loading."
-        stacks = self._stacks.fileno()
-        os.ftruncate(stacks, 0)
-        os.lseek(stacks, 0, os.SEEK_SET)
-        handle.send_signal(DUMP_STACK)
-        deadline = time.monotonic() + 1.0
-        size = 0
-        while time.monotonic() < deadline:
-            time.sleep(0.02)
-            before, size = size, os.fstat(stacks).st_size
-            if size and size == before:
-                break
-        text = os.pread(stacks, size, 0).decode(errors="replace").strip()
+        text = self._stacks.after(lambda: handle.send_signal(DUMP_STACK))
         return f"Its Python stack:\n{text}" if text else "It does not answer: no stack."
 
     def doing(self, worker: int) -> str:
@@ -145,9 +136,7 @@ class WorkerGroup:
         with contextlib.suppress(Exception):  # an index of the user's own kind
             numbers = list(index)
             if view["state"] != "fetching":
-                some = ", ".join(repr(number) for number in numbers[:8])
-                more = ", ..." if len(numbers) > 8 else ""
-                return f"{text}, {view['state']} the batch of {what} [{some}{more}]"
+                return f"{text}, {view['state']} the batch of {what} {in_short(numbers)}"
             index = numbers[offset]
         return f"{text}, {view['state']}, {what} {index!r} (number {offset} of its batch)"
 

@@ -28,7 +28,7 @@ from torch.utils.data._utils import worker as torch_worker
 
 from millhead import _core
 from millhead.torch.iterators.failed_samples import Tolerance
-from millhead.torch.iterators.fetch import Fetcher, Stream, length
+from millhead.torch.iterators.fetch import Fetcher, Stream, in_short, length
 from millhead.torch.resume.restore import Restore, state_of
 from millhead.torch.resume.rng_state import RngState
 from millhead.torch.workers import native_pools, pickled_batch, thread_caps
@@ -317,9 +317,7 @@ class BatchWorker:
         if fetcher.step == "sample" and fetcher.failed < len(numbers):
             index = numbers[fetcher.failed]
             return f"sample index {index!r} (number {fetcher.failed} of {len(numbers)})"
-        some = ", ".join(repr(number) for number in numbers[:8])
-        more = ", ..." if len(numbers) > 8 else ""
-        return f"{fetcher.step} the samples with indices [{some}{more}]"
+        return f"{fetcher.step} the samples with indices {in_short(numbers)}"
 
     def memory_limit(self, failed_start: ExceptionWrapper | None) -> MemoryLimit | None:
         """What looks at the memory of this process, where there is a limit."""
