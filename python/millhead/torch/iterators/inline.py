@@ -168,12 +168,9 @@ class InlineIter(Profiled, _SingleProcessDataLoaderIter):
         if progress.resume is None or not caller.batches:
             return
         assert progress.first_rng is not None
-        before, first = RngState.now(), progress.first_rng
-        first.put_back()
-        self._fetcher.skip(caller.batches, lambda: next(self._sampler_iter))
+        with progress.first_rng.in_force():
+            self._fetcher.skip(caller.batches, lambda: next(self._sampler_iter))
         caller.ended = self._auto_collation and stream.ended
-        if not before.same_global(first):
-            before.put_back()
         progress.resume.restores[0].put_generators_back()
         advise_to_hook(caller.batches)
 
@@ -191,20 +188,18 @@ class InlineIter(Profiled, _SingleProcessDataLoaderIter):
             if progress.resume is None:
                 progress.first_rng = RngState.now()
             else:
-                self._ask_first_again(progress)
+                self._ask_first_again(progress.first_rng)
         data = self._next_data()
         self._stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
         return data
 
-    def _ask_first_again(self, progress: Progress) -> None:
-        before, first = RngState.now(), progress.first_rng
+    def _ask_first_again(self, first: RngState | None) -> None:
+        """Ask the sampler under the generators of when it was first asked."""
         assert first is not None
-        first.put_back()
-        for index in self._sampler_iter:
-            self._sampler_iter = itertools.chain([index], self._sampler_iter)
-            break
-        if not before.same_global(first):
-            before.put_back()
+        with first.in_force():
+            for index in self._sampler_iter:
+                self._sampler_iter = itertools.chain([index], self._sampler_iter)
+                break
 
     def note_state(self) -> None:
         """Let the loader's state know the hooks of what lives here."""

@@ -11,6 +11,7 @@ import random
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -85,6 +86,18 @@ class RngState:
         if self.states["numpy"] is not None and numpy is not None:
             numpy.random.set_state(self.states["numpy"])
         torch.default_generator.set_state(self.states["torch"])
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Run under these global generators; the caller's stay as they were, unless those are the
+        same: then the draws are the caller's own."""
+        before = RngState.now()
+        self.put_back()
+        try:
+            yield
+        finally:
+            if not before.same_global(self):
+                before.put_back()
 
     def put_back_own(self, loader: Any) -> None:
         """Set the generators that the loader has, and had then."""
