@@ -33,7 +33,7 @@ from millhead.torch.iterators.failed_samples import POLICIES, choices_of
 from millhead.torch.iterators.fetch import fetches_together
 from millhead.torch.loader_stats import Stats, advise
 from millhead.torch.ranks import agreement
-from millhead.torch.resume.progress import LoaderPosition
+from millhead.torch.resume.loader_position import LoaderPosition
 from millhead.torch.workers.position_rng import NAMES, check_names
 
 if core_available.why_not is None:

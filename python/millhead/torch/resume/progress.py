@@ -10,11 +10,10 @@ Batches that were prefetched and not yet asked for do not count: they are fetche
 from __future__ import annotations
 
 import pickle
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import IterableDataset
 
@@ -22,13 +21,13 @@ from millhead.torch.resume.restore import Restore, has_hooks, state_of
 from millhead.torch.resume.rng_state import RngState
 from millhead.torch.resume.sampler_progress import SamplerProgress, has_plain_length
 from millhead.torch.resume.saved_position import (
-    VERSION,
-    SavedPosition,
-    add_checksum,
+    describe,
     is_endless,
     length_of,
-    read,
 )
+
+if TYPE_CHECKING:
+    from millhead.torch.resume.loader_position import LoaderPosition
 
 
 @dataclass
@@ -322,7 +321,7 @@ class Progress:
         if self.alone and keeper.snapshot_rng:  # the caller does the work
             snapshot["worker_states"][0]["generators"] = RngState.now().encode()
         consumed: int = snapshot["_sampler_iter_yielded"]
-        return _loader_state(
+        return describe(
             loader,
             rng_state,
             **snapshot,
@@ -337,79 +336,3 @@ class Progress:
             ahead=sorted(self.ahead),
             first_generators=None if first is None else first.to_dict(),
         )
-
-
-def _loader_state(loader: Any, rng_state: RngState, **position: Any) -> dict[str, Any]:
-    return add_checksum(
-        {
-            "millhead": VERSION,
-            "length": length_of(loader.dataset),
-            "batch_size": loader.batch_size,
-            "workers": loader.num_workers,
-            "generators": rng_state.to_dict(),
-            **position,
-        }
-    )
-
-
-def _state_before_first_epoch(loader: Any, keeper: Any) -> dict[str, Any]:
-    """The end of nothing."""
-    now = RngState.now(loader)
-    caller = WorkerProgress(state=Restore(generators=now.encode()))
-    alone = loader.num_workers == 0 and keeper.snapshot_rng
-    return _loader_state(
-        loader,
-        now,
-        epoch=-1,
-        _num_yielded=0,
-        _sampler_iter_yielded=0,
-        _steps_since_snapshot=0,
-        _iterator_finished=False,
-        cut=False,
-        _index_sampler_state=None,
-        sampler_ended=False,
-        samples=0,
-        base_seed=None,
-        next_worker=0,
-        persists=False,
-        again=False,
-        at_end=True,
-        ahead=[],
-        ended=[],
-        first_generators=None,
-        worker_states=[caller.to_dict(iterable=False)] if alone else [],
-    )
-
-
-class LoaderPosition:
-    """What a loader keeps of its position between its iterators, and beyond them."""
-
-    def __init__(self) -> None:
-        self.epoch = -1
-        #: Of the epoch begun last.
-        self.progress: Progress | None = None
-        self.current: weakref.ref[Any] | None = None
-        #: What was loaded, until an iterator goes on from it.
-        self.resume: SavedPosition | None = None
-        self._loaded: dict[str, Any] | None = None
-        #: What ``len(loader)`` was last, ``limit_batches`` apart.
-        self.last_len: int | None = None
-
-    def state(self, loader: Any, keeper: Any) -> dict[str, Any]:
-        """``state_dict()``."""
-        if self.progress is None and self._loaded is not None:
-            return dict(self._loaded)
-        if self.progress is None:
-            return _state_before_first_epoch(loader, keeper)
-        iterator = None if self.current is None else self.current()
-        if iterator is not None:
-            iterator.note_state()
-        elif self.progress.alone:
-            self.progress.note_dataset(loader.dataset)
-        return self.progress.to_dict(loader, keeper)
-
-    def load(self, state: dict[str, Any], loader: Any) -> None:
-        """``load_state_dict()``."""
-        self.resume = read(state, loader)
-        self._loaded = dict(state)
-        self.progress = self.current = None

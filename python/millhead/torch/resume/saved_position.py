@@ -184,6 +184,20 @@ def add_checksum(state: dict[str, Any]) -> dict[str, Any]:
     return state
 
 
+def describe(loader: Any, rng_state: RngState, **position: Any) -> dict[str, Any]:
+    """The state dict of a loader at a position."""
+    return add_checksum(
+        {
+            "millhead": VERSION,
+            "length": length_of(loader.dataset),
+            "batch_size": loader.batch_size,
+            "workers": loader.num_workers,
+            "generators": rng_state.to_dict(),
+            **position,
+        }
+    )
+
+
 def is_intact(state: dict[str, Any]) -> bool:
     """Whether it fits its checksum, where it has one."""
     return "check" not in state or state["check"] == _checksum(state)
