@@ -37,6 +37,7 @@ else:
 
 
 if TYPE_CHECKING:
+    from millhead.torch.iterators.worker_counts import WorkerCounts
     from millhead.torch.loader import Keeper
     from millhead.torch.resume.progress import Progress
     from millhead.torch.workers.dask_modes import Streaming
@@ -68,8 +69,8 @@ class Stats:
     """Counters of one loader, over all its iterators."""
 
     def __init__(self) -> None:
-        #: Iterators that still count; bring_stats() adds their numbers to these.
-        self.sources: weakref.WeakSet[Any] = weakref.WeakSet()
+        #: Of iterators that still count: their numbers are to be added to these.
+        self.sources: weakref.WeakSet[WorkerCounts] = weakref.WeakSet()
         #: Epochs that have begun and are not counted.
         self.under_way: weakref.WeakSet[EpochLine] = weakref.WeakSet()
         self.meter = Meter()
@@ -108,7 +109,7 @@ class Stats:
     def refresh(self) -> None:
         """Fetch what live iterators counted since the last time."""
         for source in list(self.sources):
-            source.bring_stats()
+            source.bring()
         self.count_loaded()
         self.count_epochs()
 

@@ -117,6 +117,15 @@ def test_the_last_short_batch_counts_its_own_samples() -> None:
     assert loader.stats()["samples"] == 7
 
 
+def test_the_first_batch_of_a_later_epoch_counts_from_its_own_beginning() -> None:
+    loader = DataLoader(Items("int", 8), batch_size=2, num_workers=1, persistent_workers=True)
+    list(loader)
+    time.sleep(0.2)
+    began = time.perf_counter()
+    next(iter(loader))
+    assert loader.stats()["first_batch_ms"] <= 1e3 * (time.perf_counter() - began)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", ["default", "persistent", "sample", "limit", "unordered"])
 def test_an_epoch_counts_though_nobody_asks_beyond_its_last_batch(kind: str, workers: int) -> None:

@@ -397,7 +397,7 @@ def test_threads_are_looked_at_early_in_a_long_epoch_and_at_its_end(
         assert [view["pid"] for view in views] == [worker.pid for worker in iterator._workers]
         looks.append(views[0]["threads"])
 
-    monkeypatch.setattr(millhead.torch.iterators.multiprocess, "check_threads", look)
+    monkeypatch.setattr(millhead.torch.iterators.worker_counts, "check_threads", look)
     monkeypatch.setattr(millhead.torch.iterators.multiprocess, "CHECK_THREADS_AT", 5)
     iterator = iter(loader)
     for number in range(9):

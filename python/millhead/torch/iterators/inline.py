@@ -275,14 +275,14 @@ class InlineIter(Profiled, _SingleProcessDataLoaderIter):
 
     def _consumed(self, samples: int) -> None:
         progress = self._progress
-        progress.put(samples)
+        progress.sampler.asked(samples)
         place = progress.consumed + 1
         while progress.ahead and place in progress.ahead:  # of a run with in_order=False
             index = next(self._sampler_iter, None)
             if index is None:
                 break
             self._passed.append(length(index) if self._auto_collation else 1)
-            progress.put(self._passed[-1])
+            progress.sampler.asked(self._passed[-1])
             place += 1
         progress.done(progress.consumed)
 

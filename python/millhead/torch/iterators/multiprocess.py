@@ -17,7 +17,7 @@ from torch.utils.data.dataloader import (
     _MultiProcessingDataLoaderIter,
 )
 
-from millhead import Advice, _core
+from millhead import _core
 from millhead.torch.iterators.batch_schema import Learner
 from millhead.torch.iterators.failed_samples import tolerance_of
 from millhead.torch.iterators.fetch import length
@@ -25,14 +25,14 @@ from millhead.torch.iterators.inline import Profiled, advise_to_hook
 from millhead.torch.iterators.pin_thread import Pinner, Taken
 from millhead.torch.iterators.turns import BatchTasks
 from millhead.torch.iterators.waiting import SLICE_NS, Waiting
+from millhead.torch.iterators.worker_counts import WorkerCounts
 from millhead.torch.iterators.worker_group import WorkerGroup
-from millhead.torch.loader_stats import EpochLine, advise
+from millhead.torch.loader_stats import EpochLine
 from millhead.torch.resume.progress import Progress
 from millhead.torch.start.machine_limits import affinity_of_process, check_descriptors
 from millhead.torch.workers import thread_caps
 from millhead.torch.workers.batch_worker import BatchWorker, Job, WorkerPlan
-from millhead.torch.workers.dask_modes import streaming_of
-from millhead.torch.workers.oversubscription import check_cluster, check_threads, check_workers
+from millhead.torch.workers.oversubscription import check_cluster, check_workers
 from millhead.torch.workers.replacement import Replacements, WorkersLostError, limit_of
 from millhead.watching.fetch_times import unwrapped
 
@@ -60,14 +60,13 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
         with self._progress.replaying(loader):
             # Not _MultiProcessingDataLoaderIter's: it would start torch's own workers and queues.
             _BaseDataLoaderIter.__init__(self, loader)
-            self._set_up(loader, keeper)
+            self._set_up(loader, keeper, began)
             self._stats.setup_ns = time.perf_counter_ns() - began
-            self._began_ns = began
             self._progress.forget_seed(loader)
             self._reset(loader, first_iter=True)
         self._drop(0 if self._progress.resume is None else self._progress.resume.since)
 
-    def _set_up(self, loader: DataLoader[Any], keeper: Keeper) -> None:
+    def _set_up(self, loader: DataLoader[Any], keeper: Keeper, began_ns: int) -> None:
         """Everything but the tasks."""
         self._base_seed: int = self._progress.agree_on_seed(int(self._base_seed))
         self._profile_name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
@@ -92,7 +91,6 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
             loader.batch_size or 1,
         )
         self._failure: WorkersLostError | None = None
-        self._counted = (0, 0, 0, 0)
         self._limit = keeper.limit_batches
         self._prefetch_epoch = keeper.prefetch_epoch
         #: The next epoch, where it has begun: its progress, indices and turn.
@@ -101,11 +99,10 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
         #: Whether workers may have states to save: generators, or hooks of the dataset.
         self._snapshots = self._tasks.brings_states and (self._progress.stateful or self._iterable)
         self._tolerance = tolerance_of(loader, keeper, self._base_seed)
-        self._faults = (0, 0)  # samples skipped and replaced, of those that are counted
         limit = limit_of(keeper.worker_memory, self._num_workers)
         check_descriptors(self._num_workers, 0 if limit is None else 1)
         check_workers(self._num_workers)
-        self._open(loader)
+        self._open(loader, began_ns)
         try:
             if limit is not None:
                 self._group.replacements = Replacements(limit, self._num_workers)
@@ -118,7 +115,7 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
 
     # --- starting ---
 
-    def _open(self, loader: DataLoader[Any]) -> None:
+    def _open(self, loader: DataLoader[Any], began_ns: int) -> None:
         """The memory shared with workers, and what will start them."""
         self._meter = self._stats.meter
         if self._pin_memory:
@@ -132,29 +129,24 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
             loader.multiprocessing_context,
             self._timeout,
             self._stats,
+            self._persistent_workers,
         )
         self._workers: list[Any] = self._group.handles  # torch's name for them
+        self._counts = WorkerCounts(self._stats, self._tasks, self._group, began_ns)
         self._engine.under_way += self._tasks.under_way
-        self._stats.sources.add(self)
         _live.add(self)
-        self._started = time.monotonic()
         self._shutdown = False
 
     def _start_workers(self, keeper: Keeper, limit: int | None) -> None:
-        began = time.perf_counter()
-        self._caps = caps = thread_caps.decide(keeper.worker_threads)
+        began_ns = time.perf_counter_ns()
+        caps = thread_caps.decide(keeper.worker_threads)
         check_cluster(caps.cluster)
-        plans = self._plans(keeper, limit)
+        plans = self._plans(keeper, caps, limit)
         self._restore(plans)
         self._group.start(plans)
-        stats = self._stats
-        self._streaming = streaming_of(caps.limit, caps.cluster, caps.chosen, stats.start)
-        stats.streams(self._streaming, self._num_workers)
-        stats.starts += 1
-        if stats.start == "template":
-            self._advise_to_persist(time.perf_counter() - began)
+        self._counts.started(caps, began_ns)
 
-    def _plans(self, keeper: Keeper, limit: int | None) -> list[WorkerPlan]:
+    def _plans(self, keeper: Keeper, caps: thread_caps.Caps, limit: int | None) -> list[WorkerPlan]:
         affinity = affinity_of_process()
         return [
             WorkerPlan(
@@ -172,7 +164,7 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
                 stride=1,
                 maps=self._consumer_end.maps(number),
                 affinity=affinity,
-                caps=self._caps,
+                caps=caps,
                 memory=limit,
                 guarded=limit is not None and not self._iterable,
                 watch=self._watch_plan,
@@ -193,21 +185,6 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
             skipped += 0 if restore is None else restore.skip
         advise_to_hook(skipped)
 
-    def _advise_to_persist(self, seconds: float) -> None:
-        stats = self._stats
-        if (
-            stats.start == "fork"
-            or self._persistent_workers
-            or stats.epochs < 1
-            or stats.starts < 2
-        ):
-            return
-        advise(
-            "restarts",
-            f"starting {self._num_workers} workers took {seconds:.2f} s for this epoch, and will for "
-            f"every other (start: {stats.start}): persistent_workers=True keeps them",
-        )
-
     def _connect(self) -> None:
         """Where batches are taken from: the consumer end, or what pins them on the way."""
         self._outlet: Any = self._tasks.outlet(self._learner, self._meter)
@@ -226,6 +203,7 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
         if not first_iter:
             # What was prefetched and not asked for is finished and dropped, as in torch: the
             # workers' generators have moved on by exactly that much.
+            self._counts.next_epoch()
             while tasks.pending:
                 self._take_next()
         ahead, self._ahead = self._ahead, None
@@ -302,7 +280,7 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
         if self._epoch is not None:
             self._epoch.end()
             self._epoch = None
-            check_threads(self._group.views(), self._caps.limit, self._streaming)
+            self._counts.check_threads()
         if not self._persistent_workers:
             self._shutdown_workers()
 
@@ -349,28 +327,14 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
             payload.reraise()
         stats.batch("slot" if kind == _core.SLOT else "general", samples)
         if self._first:
-            self._has_begun()
+            self._first = False
+            self._counts.first_batch()
         elif self._num_yielded == CHECK_THREADS_AT:  # an epoch may be long
-            check_threads(self._group.views(), self._caps.limit, self._streaming)
+            self._counts.check_threads()
         if self._tolerance is not None:
-            self._count_faults()
+            self._counts.bring_faults()
         self._progress.delivered()
         return payload
-
-    def _has_begun(self) -> None:
-        """The first batch of the epoch is there."""
-        self._first, stats = False, self._stats
-        stats.first_batch_ns = time.perf_counter_ns() - self._began_ns
-        if stats.start not in ("fork", "template"):  # new interpreters start on their own time
-            busy = max(view["busy_ns"] for view in self._group.views())
-            with contextlib.suppress(Advice):  # as an error it would lose the batch
-                self._advise_to_persist(max(stats.first_batch_ns - busy, 0) / 1e9)
-
-    def _count_faults(self) -> None:
-        """Bring what workers skipped and replaced to the loader's count."""
-        skipped, replaced, first = self._tasks.faults()
-        self._stats.add_faults(skipped - self._faults[0], replaced - self._faults[1], first)
-        self._faults = (skipped, replaced)
 
     def _try_put_index(self) -> None:
         progress, tasks = self._progress, self._tasks
@@ -385,7 +349,7 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
             index = next(self._sampler_iter)
             while turn.asked in progress.ahead:  # consumed before this epoch was resumed
                 samples = length(index) if self._auto_collation else 1
-                progress.put(samples)
+                progress.sampler.asked(samples)
                 turn.advance(samples)
                 index = next(self._sampler_iter)
         except StopIteration:
@@ -396,7 +360,7 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
         samples = 1
         if self._auto_collation:
             samples = len(index) if type(index) is list else length(index)
-        progress.put(samples)
+        progress.sampler.asked(samples)
         wants_state = self._snapshots and progress.snapshot_due(turn.asked)
         try:
             due = self._tasks.put(worker, index, samples, turn, wants_state)
@@ -432,17 +396,6 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
     def note_state(self) -> None:
         """The loader's state knows already: each batch brought it along."""
 
-    def bring_stats(self) -> None:
-        """Add this iterator's counts to the loader's."""
-        if self._shutdown or self._pid != os.getpid():
-            return
-        stats, counts, views = self._stats, self._consumer_end.counts(), self._group.views()
-        stats.add_counts(counts, self._counted)
-        self._counted = counts
-        stats.threads_seen = max(stats.threads_seen, sum(view["threads"] for view in views))
-        elapsed = max(time.monotonic() - self._started, 1e-9) * 1e9
-        stats.workers_busy = [min(1.0, view["busy_ns"] / elapsed) for view in views]
-
     def _give_up(self, lost: WorkersLostError) -> NoReturn:
         """End the workers; this iterator has nothing else to say from now on."""
         self._failure = lost.with_traceback(None)  # which holds this iterator
@@ -459,10 +412,8 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
             return  # nothing to do, or the interpreter is going: the workers see that themselves
         if self._pid != os.getpid():
             return  # a copy of the iterator in a forked child: the workers are not its own
-        if len(self._workers) == self._num_workers:
-            self.bring_stats()
+        self._counts.end()
         self._shutdown = True
-        self._stats.sources.discard(self)
         self._engine.under_way -= self._tasks.under_way
         self._tasks.pending.clear()
         _live.discard(self)

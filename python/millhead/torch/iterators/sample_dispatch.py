@@ -32,7 +32,7 @@ from millhead.torch.iterators.turns import BatchTasks, dump_index
 from millhead.torch.iterators.worker_group import WorkerGroup
 from millhead.torch.ranks.batch_size import sampler_rank
 from millhead.torch.resume.progress import Progress
-from millhead.torch.workers import pickled_batch
+from millhead.torch.workers import pickled_batch, thread_caps
 from millhead.torch.workers.batch_worker import WorkerPlan
 from millhead.torch.workers.position_rng import (
     Generators,
@@ -67,7 +67,7 @@ class Course:
         self.rank, self.ranks = sampler_rank(loader) or (0, 1)
         self.asked, self._sample = progress.consumed, progress.skipped_samples
         #: Samples that all ranks have consumed, where the sampler deals out what remains.
-        self._begin = progress.sampler_position()
+        self._begin = progress.sampler.position()
 
     @property
     def sample(self) -> int:
@@ -401,12 +401,12 @@ class SampleIter(MultiprocessIter):
             )
         super().__init__(loader, keeper)
 
-    def _plans(self, keeper: Keeper, limit: int | None) -> list[WorkerPlan]:
+    def _plans(self, keeper: Keeper, caps: thread_caps.Caps, limit: int | None) -> list[WorkerPlan]:
         rng = self._tasks.rng = check_names(keeper.rng)
         _, ranks = self._dealt
         return [
             replace(plan, role=SampleWorker, rng=rng, stride=ranks, guarded=False)
-            for plan in super()._plans(keeper, limit)
+            for plan in super()._plans(keeper, caps, limit)
         ]
 
     def _next_progress(self, loader: DataLoader[Any], keeper: Keeper) -> Progress:

@@ -42,6 +42,7 @@ class WorkerGroup:
         context: Any,
         timeout: float,
         stats: Stats,
+        persists: bool,
     ) -> None:
         self.engine = engine
         self.consumer_end = consumer_end
@@ -49,6 +50,8 @@ class WorkerGroup:
         self.context = context
         self.timeout = timeout
         self.stats = stats
+        #: Whether the workers stay for other epochs.
+        self.persists = persists
         self.handles: list[Worker] = []
         #: Puts others in the place of workers with too much memory; None: there is no limit.
         self.replacements: Replacements | None = None

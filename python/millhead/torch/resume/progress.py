@@ -74,8 +74,8 @@ class Progress:
     def __init__(self, loader: Any, keeper: Any, again: bool = False) -> None:
         position: LoaderPosition = keeper._position
         resume, position.resume = position.resume, None
-        self._sampler = SamplerProgress(loader._index_sampler)
-        self.hooked, self.counted = self._sampler.hooked, self._sampler.counted
+        self.sampler = SamplerProgress(loader._index_sampler)
+        self.hooked, self.counted = self.sampler.hooked, self.sampler.counted
         if resume is not None and resume.finished:
             resume.begin_next_epoch(loader)
             if self.counted:
@@ -119,7 +119,7 @@ class Progress:
         self.base_seed = resume.base_seed
         self.consumed, self.yielded = resume.consumed, resume.yielded
         self.ahead, self.next_worker = set(resume.ahead), resume.next_worker
-        self._sampler.load(resume)
+        self.sampler.load(resume)
         for worker, restore in zip(self.workers, resume.restores, strict=False):
             worker.state, worker.old, worker.batches = restore, restore.renew, restore.skip
             worker.began = restore.generators if restore.renew else restore.began
@@ -218,18 +218,14 @@ class Progress:
 
     def ask_again(self, indices: Any) -> Any:
         """The iterator over indices, beyond the batches that were consumed."""
-        if self.resume is None or is_endless(self._sampler.index_sampler):
+        if self.resume is None or is_endless(self.sampler.index_sampler):
             return indices
         if self.first_rng is not None and not self.alone:
             self.first_rng.put_back()  # the sampler had drawn later, in a loader without workers
-        indices, self.skipped_samples = self._sampler.skip_consumed(self.resume, indices)
+        indices, self.skipped_samples = self.sampler.skip_consumed(self.resume, indices)
         if self._snapshot is not None:
             self._snapshot = self._snapshot_now()
         return indices
-
-    def sampler_position(self) -> int:
-        """Samples that all ranks together had consumed when the sampler began."""
-        return self._sampler.position()
 
     def agree_on_seed(self, drawn: int) -> int:
         """The seed of the epoch's workers: the one that was saved, else the one just drawn."""
@@ -239,17 +235,14 @@ class Progress:
 
     # --- keeping up ---
 
-    def put(self, samples: int) -> None:
-        """A batch was asked for."""
-        self._sampler.asked(samples)
-
     def done(self, position: int) -> None:
         """The batch at a position of the epoch was consumed."""
         self.ahead.add(position)
         while self.consumed in self.ahead:
             self.ahead.remove(self.consumed)
             self.consumed += 1
-            self._sampler.consumed()
+            if self.hooked is not None:
+                self.sampler.consumed()
 
     def worker_done(self, number: int, state: bytes | None, ended: bool) -> None:
         """A worker's result was consumed; it came with its state where one was asked for."""
@@ -305,7 +298,7 @@ class Progress:
             "next_worker": self.next_worker,
             "worker_states": states,
             "ended": [number for number, worker in enumerate(self.workers) if worker.ended],
-            **self._sampler.to_dict(),
+            **self.sampler.to_dict(),
         }
 
     def to_dict(self, loader: Any, keeper: Any) -> dict[str, Any]:
