@@ -18,7 +18,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from millhead import _core
 
 if TYPE_CHECKING:
-    from millhead.torch.iterators.sample_dispatch import Assembler
+    from millhead.torch.iterators.assembler import Assembler
 
 #: How long the thread waits before it looks whether it should end, in nanoseconds.
 _SLICE_NS = 100_000_000
@@ -34,7 +34,6 @@ class Raised:
         self.error = error
 
     def reraise(self) -> None:
-        """Raise it."""
         raise self.error
 
 
