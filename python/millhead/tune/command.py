@@ -12,8 +12,9 @@ from typing import Any
 from millhead import _command_line as cli
 from millhead import _core
 from millhead.bench.check import check_target
+from millhead.bench.child import Settings
 from millhead.bench.configs import LOADERS, Config
-from millhead.bench.runs import OutOfTime
+from millhead.bench.runs import BenchDirectory, OutOfTime
 from millhead.tune import output
 from millhead.tune.measurements import Limits, Setting
 from millhead.tune.search import Failed, NothingFits, Search
@@ -126,20 +127,15 @@ def _tune(options: argparse.Namespace) -> int:
         prefix="millhead-tune-", ignore_cleanup_errors=True
     ) as directory:
         progress = output.Progress(options.time_limit)
-        trials = Trials(
-            Path(directory),
-            options.target,
-            options.train_step,
-            limits,
-            began + options.time_limit,
-            progress.begin,
-        )
+        settings = Settings(target=options.target, train_step=options.train_step)
+        bench = BenchDirectory(Path(directory), settings)
+        trials = Trials(bench, limits, began + options.time_limit, progress.begin)
         search = Search(trials, limits)
         try:
             code, because = _search(search, options)
         finally:
             progress.end()
-            trials.close()
+            bench.close()
     if not because:
         return code
     report = output.report_of(search, because, time.monotonic() - began)

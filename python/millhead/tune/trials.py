@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 import millhead
 from millhead import _core
 from millhead._command_line import UsageError
-from millhead.bench.child import Settings
 from millhead.bench.configs import Config
 from millhead.bench.report import cause_of
 from millhead.bench.runs import BenchDirectory, Outcome, Run
@@ -29,36 +27,24 @@ LONGEST_S = 5.0
 MOST_BATCHES, MOST_EPOCHS = 3000, 50
 
 
+@dataclass(eq=False)
 class Trials:
     """Measures settings, each run in a process of its own, until the deadline (of time.monotonic)."""
 
-    def __init__(
-        self,
-        directory: Path,
-        target: str,
-        train_step: float | str,
-        limits: Limits,
-        deadline: float,
-        begin: Callable[[Setting], None],
-    ) -> None:
-        self.bench = BenchDirectory(directory, Settings(target=target, train_step=train_step))
-        self.limits = limits
-        self.deadline = deadline
-        #: Called with the setting of each run that is started.
-        self.begin = begin
-        #: The newest run of each setting, and how many there are.
-        self.newest: dict[Setting, Outcome] = {}
-        self.counts: dict[Setting, int] = {}
-        #: Samples a second by number of workers, as the first run predicts them.
-        self.predicted: dict[int, float] = {}
-        #: Samples of an epoch, once a trial has come to its end.
-        self.epoch: int | None = None
-        #: Seconds to load a sample without workers.
-        self.load_s = 0.0
-
-    def close(self) -> None:
-        """Let the directory go."""
-        self.bench.close()
+    bench: BenchDirectory
+    limits: Limits
+    deadline: float
+    #: Called with the setting of each run that is started.
+    begin: Callable[[Setting], None]
+    #: The newest run of each setting, and how many there are.
+    newest: dict[Setting, Outcome] = field(default_factory=dict)
+    counts: dict[Setting, int] = field(default_factory=dict)
+    #: Samples a second by number of workers, as the first run predicts them.
+    predicted: dict[int, float] = field(default_factory=dict)
+    #: Samples of an epoch, once a trial has come to its end.
+    epoch: int | None = None
+    #: Seconds to load a sample without workers.
+    load_s: float = 0.0
 
     def measure(self, setting: Setting) -> Trial:
         """One run; raises Failed, or OutOfTime at the deadline."""

@@ -52,6 +52,7 @@ def describe(number: Any, error: Exception) -> str:
         return f"a sample: {type(error).__name__}"
 
 
+@dataclass
 class Tolerance:
     """Fetches samples, and deals with those that raise an exception.
 
@@ -59,13 +60,12 @@ class Tolerance:
     a batch's samples are ``stride`` apart.
     """
 
-    def __init__(self, policy: str, choices: Sequence[Any], seed: int, stride: int = 1) -> None:
-        self.policy = policy
-        self.choices = choices
-        self.seed = seed
-        self.stride = stride
-        #: Which sample of the batch the exception that was raised belongs to.
-        self.failed = 0
+    policy: str
+    choices: Sequence[Any]
+    seed: int
+    stride: int = 1
+    #: Which sample of the batch the exception that was raised belongs to.
+    failed: int = 0
 
     def fetch(
         self, numbers: list[Any], position: int, fetch: Fetch, first: int = 0

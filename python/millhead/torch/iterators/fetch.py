@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
@@ -85,6 +86,7 @@ class Timer(Protocol):
         """Append the next items, the first of which is number ``first``; fewer at the end."""
 
 
+@dataclass(eq=False)
 class Stream:
     """An iterable dataset's samples, in batches, by the rules of torch's own fetcher.
 
@@ -92,12 +94,11 @@ class Stream:
     a reference cycle with it.
     """
 
-    def __init__(self, iterator: Any, drop_last: bool) -> None:
-        self.iterator = iterator
-        self.drop_last = drop_last
-        self.taken = 0
-        self.failed = 0  # the number of the item that raised an exception last
-        self.ended = False
+    iterator: Any
+    drop_last: bool
+    taken: int = 0
+    failed: int = 0  # the number of the item that raised an exception last
+    ended: bool = False
 
     def batch(self, count: int, timer: Timer, observer: Fetches | None) -> list[Any]:
         """The samples of the next batch. Raises StopIteration when there is none."""
@@ -136,6 +137,7 @@ class Stream:
         self.taken = self.failed + 1
 
 
+@dataclass(eq=False)
 class Fetcher:
     """Turns the index of a batch into samples and those into a batch, by torch's rules.
 
@@ -143,35 +145,28 @@ class Fetcher:
     ``numbers``, or of the stream), ``fetching`` (all of them together) or ``collating``.
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        collate_fn: Callable[[Any], Any],
-        auto_collation: bool,
-        tolerance: Tolerance | None,
-        timer: Timer,
-        collate_in_c: Callable[[Any], Any],
-    ) -> None:
-        self.dataset = dataset
-        self.collate_fn = collate_fn
-        self.auto_collation = auto_collation
-        self.default_collate = auto_collation and collate_fn is default_collate
-        #: What deals with samples that raise an exception; None: they are the caller's to see.
-        self.tolerance = tolerance
-        self.timer = timer
-        self._collate_in_c = collate_in_c
+    dataset: Any
+    collate_fn: Callable[[Any], Any]
+    auto_collation: bool
+    #: What deals with samples that raise an exception; None: they are the caller's to see.
+    tolerance: Tolerance | None
+    timer: Timer
+    collate_in_c: Callable[[Any], Any]
+    #: Of an iterable dataset.
+    stream: Stream | None = None
+    #: Who hears how long everything takes; None: nobody watches.
+    observer: Fetches | None = None
+    position: int = 0  # of the batch's first sample in the epoch
+    step: str = ""
+    numbers: Any = ()  # indices of the batch in hand
+    failed: int = 0
+    #: What happened to samples of the batch that could not be loaded.
+    faults: Faults | None = None
+
+    def __post_init__(self) -> None:
+        self.default_collate = self.auto_collation and self.collate_fn is default_collate
         #: Whether it is worth to ask for ``rows``.
-        self.may_gather = self.default_collate and type(dataset) in _ROWS
-        #: Of an iterable dataset.
-        self.stream: Stream | None = None
-        #: Who hears how long everything takes; None: nobody watches.
-        self.observer: Fetches | None = None
-        self.position = 0  # of the batch's first sample in the epoch
-        self.step = ""
-        self.numbers: Any = []  # indices of the batch in hand
-        self.failed = 0
-        #: What happened to samples of the batch that could not be loaded.
-        self.faults: Faults | None = None
+        self.may_gather = self.default_collate and type(self.dataset) in _ROWS
 
     def rows(self, index: Any) -> tuple[Any, list[Any]]:
         """The columns and rows to ``gather`` a batch from; (None, []) where that cannot be."""
@@ -270,7 +265,7 @@ class Fetcher:
 
     def collate(self, samples: Any) -> tuple[str, Any]:
         """The batch, and how it was made, in the words of ``stats()["paths"]``."""
-        batch = self._collate_in_c(samples) if self.default_collate else NotImplemented
+        batch = self.collate_in_c(samples) if self.default_collate else NotImplemented
         if batch is NotImplemented:
             return "general", self.collate_fn(samples)
         return "slot", batch

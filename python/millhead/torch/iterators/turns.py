@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from millhead import _core
 from millhead.torch.iterators.batch_schema import Learner
@@ -40,41 +41,35 @@ class Turn:
         self.sample += samples
 
 
+@dataclass(eq=False)
 class BatchTasks:
     """The tasks of workers that make whole batches. A task is known by its worker's number."""
 
     #: Whether a worker's results bring the states it was in after them.
-    brings_states = True
+    brings_states: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        workers: int,
-        prefetch: int,
-        in_order: bool,
-        iterable: bool,
-        batched: bool,
-        items: int,
-    ) -> None:
-        self.workers = workers
-        self.prefetch = prefetch
-        self.under_way = workers * prefetch
-        self.iterable = iterable
+    workers: int
+    prefetch: int
+    in_order: bool
+    iterable: bool
+    batched: bool
+    items: int  # of a batch
+    #: Workers whose stream has ended.
+    ended: set[int] = field(default_factory=set)
+    #: Of the epoch, in the order they are due.
+    pending: deque[int] = field(default_factory=deque)
+    turn: Any = None
+
+    def __post_init__(self) -> None:
+        self.under_way = self.workers * self.prefetch
         #: The most tasks one worker may have.
-        self.depth = prefetch
-        if iterable:
+        self.depth = self.prefetch
+        if self.iterable:
             # When the streams of the others have ended, all that are under way are the last one's.
-            self.depth = min(self.under_way, max(prefetch, RING_PLACES // workers))
-        #: Workers whose stream has ended.
-        self.ended: set[int] = set()
-        #: Of the epoch, in the order they are due.
-        self.pending: deque[int] = deque()
-        self.turn: Any = None
-        self._in_order = in_order
-        self._batched = batched
-        self._items = items  # of a batch
+            self.depth = min(self.under_way, max(self.prefetch, RING_PLACES // self.workers))
         self._position = 0  # of the next task; never reused, so a late result cannot be mistaken
-        self._counts = [0] * workers  # of each worker's tasks
-        self._drawn = [0] * workers  # items asked of each worker's stream
+        self._counts = [0] * self.workers  # of each worker's tasks
+        self._drawn = [0] * self.workers  # items asked of each worker's stream
 
     def open(self, pool: _core.Pool, meter: _core.Meter) -> _core.ConsumerEnd:
         """The consumer's end of the memory that tasks and results go through."""
@@ -90,18 +85,18 @@ class BatchTasks:
 
     def new_turn(self, progress: Progress) -> Turn:
         """For an epoch that begins."""
-        return Turn(progress, self.workers, self._items)
+        return Turn(progress, self.workers, self.items)
 
     def begin(self, turn: Any, progress: Progress) -> None:
         """Tasks are this epoch's from now on."""
         self.turn, self.pending = turn, turn.pending
-        self._drawn = [worker.batches * self._items for worker in progress.workers]
+        self._drawn = [worker.batches * self.items for worker in progress.workers]
         self.ended = {n for n, worker in enumerate(progress.workers) if worker.ended}
 
     def next_worker(self) -> int | None:
         """The next one in turn that goes on and has room for a task."""
         room = self.depth
-        if not self._in_order:
+        if not self.in_order:
             going_on = max(self.workers - len(self.ended), 1)
             room = min(room, self.under_way // going_on)
         for _ in range(self.workers):
@@ -119,7 +114,7 @@ class BatchTasks:
         """Add a task; what it is known by."""
         if self.iterable:  # no index says which samples: number them as the worker will
             first = self._drawn[worker]
-            index = range(first, first + samples) if self._batched else first
+            index = range(first, first + samples) if self.batched else first
             self._drawn[worker] += samples
         self._consumer_end.put(worker, self._position, index, samples, turn.sample, wants_state)
         self._position += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millhead.torch.iterators.pin_thread import Taken
@@ -18,52 +19,52 @@ if TYPE_CHECKING:
 SLICE_NS = 100_000_000
 
 
+@dataclass(eq=False)
 class Waiting:
     """Takes batches from ``outlet`` that have not come yet.
 
     ``grace_ns``: how long a batch may still be under way from a worker that has ended.
     """
 
-    def __init__(self, outlet: Any, tasks: BatchTasks, workers: WorkerGroup, grace_ns: int) -> None:
-        self._outlet = outlet
-        self._tasks = tasks
-        self._workers = workers
-        self._grace_ns = grace_ns
+    outlet: Any
+    tasks: BatchTasks
+    workers: WorkerGroup
+    grace_ns: int
 
     def take(self, due: int, first: bool) -> Taken:
         """The batch of a task; ``first``: of the epoch. Raises WorkersLostError where it will not
         come."""
-        self._tasks.hurry(due, self._workers.handles)
-        taken: Taken = self._wait(functools.partial(self._outlet.take, due), due, first)
+        self.tasks.hurry(due, self.workers.handles)
+        taken: Taken = self._wait(functools.partial(self.outlet.take, due), due, first)
         return taken
 
     def any_ready(self, due: int, first: bool) -> int:
         """The first task whose batch is there; ``due`` is the oldest."""
-        return int(self._wait(self._outlet.ready, due, first))
+        return int(self._wait(self.outlet.ready, due, first))
 
     def _wait(self, ask: Callable[[int], Any], due: int, first: bool) -> Any:
         """What ``ask(timeout_ns)`` gives once it gives something."""
-        deadline = self._workers.deadline()
+        deadline = self.workers.deadline()
         while (found := ask(self._slice_ns())) is None:
-            if dead := self._workers.dead():
-                found = ask(self._grace_ns)  # sent before it died?
+            if dead := self.workers.dead():
+                found = ask(self.grace_ns)  # sent before it died?
                 if found is None:
-                    raise self._workers.loss(dead)
+                    raise self.workers.loss(dead)
                 break
             self._look_at_clock(due, deadline, first)
         return found
 
     def _slice_ns(self) -> int:
         """A short timeout= shortens it."""
-        timeout = self._workers.timeout
+        timeout = self.workers.timeout
         return int(min(SLICE_NS, timeout * 1e9)) if timeout > 0 else SLICE_NS
 
     def _look_at_clock(self, due: int, deadline: float, first: bool) -> None:
         """After a slice without a result: is it too late?"""
-        workers = self._workers
+        workers = self.workers
         if time.monotonic() < max(deadline, workers.later):
             return
-        worker = self._tasks.culprit(due, workers)
+        worker = self.tasks.culprit(due, workers)
         doing = workers.doing(worker)
         if workers.timeout > 0:
             raise RuntimeError(

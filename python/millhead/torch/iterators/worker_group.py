@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from millhead import _core
@@ -29,34 +29,26 @@ if TYPE_CHECKING:
     from millhead.torch.loader import Engine
 
 
+@dataclass(eq=False)
 class WorkerGroup:
     """The workers of an iterator, which it must not know: a cycle would keep them alive."""
 
-    _plan: WorkerPlan  # of any worker
+    engine: Engine
+    consumer_end: _core.ConsumerEnd
+    job: Job
+    context: Any
+    timeout: float
+    stats: Stats
+    #: Whether the workers stay for other epochs.
+    persists: bool
+    handles: list[Worker] = field(default_factory=list)
+    #: Puts others in the place of workers with too much memory; None: there is no limit.
+    replacements: Replacements | None = None
+    later: float = 0.0  # a new worker has as long as any, from when it was started
+    threads_at_start: int = 1
+    _plan: WorkerPlan = field(init=False)  # of any worker
 
-    def __init__(
-        self,
-        engine: Engine,
-        consumer_end: _core.ConsumerEnd,
-        job: Job,
-        context: Any,
-        timeout: float,
-        stats: Stats,
-        persists: bool,
-    ) -> None:
-        self.engine = engine
-        self.consumer_end = consumer_end
-        self.job = job
-        self.context = context
-        self.timeout = timeout
-        self.stats = stats
-        #: Whether the workers stay for other epochs.
-        self.persists = persists
-        self.handles: list[Worker] = []
-        #: Puts others in the place of workers with too much memory; None: there is no limit.
-        self.replacements: Replacements | None = None
-        self.later = 0.0  # a new worker has as long as any, from when it was started
-        self.threads_at_start = 1
+    def __post_init__(self) -> None:
         self._stacks = StackMemory("millhead-stacks")
 
     def start(self, plans: list[WorkerPlan]) -> None:

@@ -142,7 +142,6 @@ class MappedJob:
         self._memory = memory
 
     def map(self) -> None:
-        """Map the memory."""
         length = max(os.fstat(self._memory.fd).st_size, 1)
         # Private: what a worker writes is its own. Kept for as long as the process lives.
         self._map = mmap.mmap(self._memory.fd, length, access=mmap.ACCESS_COPY)

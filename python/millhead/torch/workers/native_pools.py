@@ -132,7 +132,6 @@ class OpenBlas(Pool):
         return None if threads is None else min(threads, self.default())
 
     def set(self, threads: int) -> None:
-        """Use so many from now on."""
         if threads == 1:
             # The function would make all threads anew after a fork, and let them sleep. The
             # number it sets is an exported variable.

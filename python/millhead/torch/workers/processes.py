@@ -81,7 +81,6 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """Name of the process."""
         return f"millhead-worker-{self._pid}"
 
     @property
@@ -128,11 +127,9 @@ class Worker:
             return False
 
     def is_alive(self) -> bool:
-        """Whether the process runs."""
         raise NotImplementedError
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for the process to end."""
         raise NotImplementedError
 
     def send_signal(self, number: int) -> None:
