@@ -168,6 +168,7 @@ _PORTABLE = {"millhead"} | {
         "torch.resume",
         "torch.resume.checkpoint",
         "torch.resume.json_values",
+        "torch.resume.loader_position",
         "torch.resume.progress",
         "torch.resume.restore",
         "torch.resume.rng_state",
