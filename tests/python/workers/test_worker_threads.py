@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import os
 import pickle
@@ -26,7 +25,6 @@ from helpers import thread_cases as tc
 from helpers.parity_cases import Items
 from helpers.thread_cases import THREE, UsesLibraries
 from millhead.torch import DataLoader
-from millhead.torch.workers import thread_caps
 from millhead.torch.workers.dask_modes import Cluster, Streaming
 from millhead.torch.workers.oversubscription import check_cluster, too_many_workers
 
@@ -205,27 +203,6 @@ def test_what_the_libraries_compute_equals_torchs(context: str) -> None:
 
     _, told, _ = _told(context, 1)
     assert values(told) == values(_told_by_torch())
-
-
-class AsksTheOthers:
-    """A finder of the user's that asks all finders but itself."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        others = [finder for finder in sys.meta_path if finder is not self]
-        found = (finder.find_spec(name, path, target) for finder in others)
-        return next((spec for spec in found if spec is not None), None)
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_a_finder_that_asks_all_others_finds_a_capped_library(
-    place: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours = thread_caps._CapOnImport(thread_caps.Caps(1, {}))
-    monkeypatch.setattr(sys, "meta_path", [ours, *sys.meta_path])
-    sys.meta_path.insert(place, AsksTheOthers())
-    found = importlib.util.find_spec("numcodecs")
-    assert found is not None
-    assert found.origin is not None and found.origin.endswith("__init__.py")
 
 
 @several_cpus

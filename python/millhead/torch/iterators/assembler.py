@@ -13,10 +13,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch.utils.data import default_collate
 
 from millhead import _core
+from millhead.torch.device_copy import convert
 from millhead.torch.iterators.batch_schema import Learner
 from millhead.torch.iterators.pin_thread import Raised, Taken
 from millhead.torch.workers import pickled_batch
@@ -68,16 +68,6 @@ class Batch:
             if part.faults is not None
             for row in range(part.first + part.kept, part.first + part.count)
         }
-
-
-def without_rows(batch: Any, rows: list[int]) -> Any:
-    """The batch with only these rows of each of its tensors."""
-    if isinstance(batch, torch.Tensor):
-        return batch[rows]
-    if isinstance(batch, dict):
-        return {key: without_rows(value, rows) for key, value in batch.items()}
-    parts = [without_rows(value, rows) for value in batch]
-    return parts if isinstance(batch, list) else type(batch)(*parts)
 
 
 class Assembler:
@@ -214,7 +204,7 @@ class Assembler:
             whole = self._consumer_end.build(position)
             if void:
                 rows = [row for row in range(len(batch.numbers)) if row not in void]
-                whole = without_rows(whole, rows)
+                whole = convert(whole, lambda tensor: tensor[rows])
             return _core.SLOT, whole, left, None
         if batch.numbers:
             self._consumer_end.drop(position)

@@ -8,16 +8,16 @@ this happens before ``worker_init_fn``, what that says comes last.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
 from typing import Any
 
 import torch
 
-from millhead import _import_hook
+from millhead._import_hook import when_imported
 from millhead.torch.workers import dask_modes, native_pools
 
 
@@ -59,10 +59,9 @@ def cap(caps: Caps, start: str) -> None:
     torch.set_num_threads(1 if most == 1 else min(most, len(os.sched_getaffinity(0))))
     if caps.limit is None:
         return
-    for name in _NAMES:
-        if name in sys.modules:
-            _cap_module(name, caps, forked)
-    sys.meta_path.insert(0, _CapOnImport(caps))
+    for name in ("dask", *_KNOWN):
+        came_by_fork = forked and name in sys.modules
+        when_imported(name, functools.partial(_cap_module, name, caps, came_by_fork))
 
 
 # --- libraries in Python that need a call ---
@@ -92,41 +91,13 @@ _KNOWN: dict[str, Callable[[Any, int, bool], None]] = {
     "numcodecs": _cap_numcodecs,
     "zarr": _cap_zarr,
 }
-_NAMES = ("dask", *_KNOWN)
 
 
-def _cap_module(name: str, caps: Caps, forked: bool) -> None:
-    module, limit = sys.modules[name], caps.limit or 1
+def _cap_module(name: str, caps: Caps, forked: bool, module: Any) -> None:
+    limit = caps.limit or 1
     # Another version of the library may lack what is asked for: then its pool stays as it is.
     with contextlib.suppress(Exception):
         if name == "dask":
             dask_modes.settle(module, limit, caps.cluster, caps.chosen, forked)
         else:
             _KNOWN[name](module, limit, forked)
-
-
-class _CapOnImport:
-    """A finder that finds nothing: it has libraries capped as soon as they are imported."""
-
-    def __init__(self, caps: Caps) -> None:
-        self.caps = caps
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The other finders' answer, with a step after the import where the name is known."""
-        if name not in _NAMES:
-            return None
-        spec = _import_hook.ask_others(self, name, path, target)
-        if spec is not None:
-            with contextlib.suppress(AttributeError):  # a loader of an unusual kind
-                self.add_step(spec.loader, name)
-        return spec
-
-    def add_step(self, loader: Any, name: str) -> None:
-        """Cap the library once this loader has run it."""
-        run = loader.exec_module
-
-        def run_and_cap(module: Any) -> None:
-            run(module)
-            _cap_module(name, self.caps, forked=False)
-
-        loader.exec_module = run_and_cap
