@@ -13,16 +13,19 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 
 #define KEYS 2000u
+#define SLOTS_MOST 4096u
+#define BATCH 32u /* as a training loop does, the reader wakes for so many at a time */
 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t came;
-    uint64_t over, bytes, failed;
-    uint32_t free[4096], free_count;
+    uint64_t count, over, bytes, failed;
+    uint32_t free[SLOTS_MOST], free_count;
     char message[512];
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
 
@@ -57,25 +60,31 @@ static void done(void *context, void *tag, uint64_t got, const mh_error *err)
     if (err)
         (void)snprintf(state.message, sizeof state.message, "%s", err->message);
     state.free[state.free_count++] = (uint32_t)(uintptr_t)tag;
-    pthread_cond_signal(&state.came);
+    if (state.free_count >= BATCH || state.over == state.count)
+        pthread_cond_signal(&state.came);
     pthread_mutex_unlock(&state.lock);
 }
 
 static mh_status read_all(mh_source *source, uint64_t count, uint64_t bytes, uint8_t *memory,
                           mh_error *err)
 {
-    for (uint64_t i = 0; i < count; i++) {
+    mh_read reads[BATCH];
+    for (uint64_t i = 0; i < count;) {
+        uint64_t left = count - i;
+        size_t taken = left < BATCH ? (size_t)left : BATCH;
         pthread_mutex_lock(&state.lock);
-        while (!state.free_count)
+        while (state.free_count < taken)
             pthread_cond_wait(&state.came, &state.lock);
-        uint32_t slot = state.free[--state.free_count];
+        for (size_t k = 0; k < taken; k++, i++) {
+            uint32_t slot = state.free[--state.free_count];
+            reads[k] = (mh_read){.object = (uint32_t)(i % KEYS),
+                                 .whole = 1,
+                                 .size = bytes,
+                                 .into = memory + slot * bytes,
+                                 .tag = (void *)(uintptr_t)slot};
+        }
         pthread_mutex_unlock(&state.lock);
-        const mh_read read = {.object = (uint32_t)(i % KEYS),
-                              .whole = 1,
-                              .size = bytes,
-                              .into = memory + slot * bytes,
-                              .tag = (void *)(uintptr_t)slot};
-        mh_status status = mh_source_submit(source, &read, 1, done, NULL, err);
+        mh_status status = mh_source_submit(source, reads, taken, done, NULL, err);
         if (status != MH_OK)
             return status;
     }
@@ -99,10 +108,14 @@ int main(int argc, char **argv)
     const mh_source_options options = {.in_flight = (uint32_t)atoi(argv[4]),
                                        .storage = argc > 5 ? argv[5] : NULL};
     const mh_objects objects = {.count = KEYS, .describe = describe, .context = argv[1]};
-    uint32_t slots = options.in_flight * 2; /* one is always ready to be begun */
-    uint8_t *memory = calloc(slots, bytes);
-    for (uint32_t i = 0; i < slots && i < 4096; i++)
+    uint32_t slots = options.in_flight + 2 * BATCH; /* one is always ready to be begun */
+    slots = slots < SLOTS_MOST ? slots : SLOTS_MOST;
+    uint8_t *memory = malloc(slots * bytes);
+    if (memory) /* a loader's pool is touched before it is timed, too */
+        memset(memory, 1, slots * bytes);
+    for (uint32_t i = 0; i < slots; i++)
         state.free[state.free_count++] = i;
+    state.count = count;
     if (!memory || mh_source_of(&type, argv[1], &err) != MH_OK ||
         type->open(&source, &objects, &options, &err) != MH_OK) {
         (void)fprintf(stderr, "%s\n", err.message);

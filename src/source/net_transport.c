@@ -1,7 +1,8 @@
 /* net_transport.c - libmillhead-net.so: exchanges by libcurl's multi interface and epoll
  * SPDX-License-Identifier: Apache-2.0
  *
- * Measured with 110 KB objects: some 30 us of CPU for each, whether 64 or 256 are under way.
+ * Measured with 110 KB objects, 64 under way: some 50 us of CPU for each, of which 16 are the
+ * kernel's, 10 the copy from libcurl's buffer and the rest is libcurl's own work for a request.
  */
 #define CURL_DISABLE_DEPRECATION /* as in net_curl.c */
 #include "source/net_transport.h"
@@ -25,7 +26,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BUFFER_BYTES (100L << 10) /* of each exchange: libcurl reads so much at a time */
+#define BUFFER_BYTES (64L << 10) /* libcurl reads so much at a time: more stays in no cache */
 #define EVENTS_MOST 128
 #define LOOK_NS UINT64_C(100000000) /* how often time-outs are looked for */
 #define LEAST_BYTES_PER_S 1024u
