@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -34,6 +35,7 @@ struct mh_cache_dir {
     char path[PATH_MAX];
     _Atomic bool off; /* a write failed: nothing more is kept */
     _Atomic bool said_small;
+    pthread_mutex_t evicting; /* one thread at a time; the others wait for the room it makes */
     struct {
         _Atomic uint64_t hits, misses, hit_bytes, written, written_bytes, evicted_bytes, corrupt;
     } stats;
@@ -128,6 +130,7 @@ mh_status mh_cache_dir_open(mh_cache_dir **out, const char *text, const char *sp
     if (!self)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a cache");
     self->space = self->in_use = self->root.fd = self->root.ledger_fd = -1;
+    pthread_mutex_init(&self->evicting, NULL);
     mh_status status = read_text(self, text, err);
     if (status == MH_OK)
         status = mh_cache_root_open(&self->root, self->path, true, err);
@@ -154,6 +157,7 @@ void mh_cache_dir_close(mh_cache_dir *self)
     if (self->space >= 0)
         close(self->space);
     mh_cache_root_close(&self->root);
+    pthread_mutex_destroy(&self->evicting);
     mh_free(self);
 }
 
@@ -270,6 +274,24 @@ int mh_cache_dir_begin(mh_cache_dir *self, const mh_cache_key *key)
     return -1;
 }
 
+/* Until the ledger, which counts what is to be written already, is within the limit. False: nothing
+ * is left to remove, or another process is at it. */
+static bool make_room(mh_cache_dir *self)
+{
+    const mh_cache_ledger *ledger = self->root.ledger;
+    if (ledger->bytes <= self->limit)
+        return true;
+    pthread_mutex_lock(&self->evicting);
+    uint64_t freed = 1, total = ledger->bytes;
+    while (total > self->limit && freed) {
+        freed = mh_cache_evict(&self->root, total - self->limit + self->limit / EVICT_SHARE);
+        self->stats.evicted_bytes += freed;
+        total = ledger->bytes;
+    }
+    pthread_mutex_unlock(&self->evicting);
+    return total <= self->limit;
+}
+
 static bool reserve(mh_cache_dir *self, uint64_t bytes)
 {
     mh_cache_ledger *ledger = self->root.ledger;
@@ -281,12 +303,8 @@ static bool reserve(mh_cache_dir *self, uint64_t bytes)
                           self->path, (unsigned long long)self->limit, (unsigned long long)bytes);
         return false;
     }
-    uint64_t total = atomic_fetch_add(&ledger->bytes, bytes) + bytes;
-    for (uint64_t freed = 1; total > self->limit && freed; total = ledger->bytes) {
-        freed = mh_cache_evict(&self->root, total - self->limit + self->limit / EVICT_SHARE);
-        self->stats.evicted_bytes += freed;
-    }
-    if (total <= self->limit)
+    atomic_fetch_add(&ledger->bytes, bytes);
+    if (make_room(self))
         return true;
     ledger->bytes -= bytes;
     return false;
