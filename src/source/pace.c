@@ -13,9 +13,8 @@
 #define DELAY_MOST_NS UINT64_C(5000000000)
 #define RETRY_AFTER_MOST_S 60u
 #define HEDGE_SHARE 0.02
-#define TIMES_LEAST 64u      /* to know what is slow */
-#define TIMES_STEP 32u       /* how often it is found out again */
-#define SHRINK_NS 200000000u /* where no answer has been timed yet */
+#define TIMES_LEAST 64u /* to know what is slow */
+#define TIMES_STEP 32u  /* how often it is found out again */
 
 void mh_pace_init(mh_pace *pace, uint32_t most, uint64_t seed)
 {
@@ -65,10 +64,9 @@ void mh_pace_success(mh_pace *pace, uint64_t took_ns)
         find_slow(pace);
 }
 
-void mh_pace_throttled(mh_pace *pace, uint64_t now_ns)
+void mh_pace_throttled(mh_pace *pace, uint64_t began_ns, uint64_t now_ns)
 {
-    uint64_t pause = pace->slow_ns ? pace->slow_ns : SHRINK_NS;
-    if (pace->shrunk_ns && now_ns - pace->shrunk_ns < pause)
+    if (pace->shrunk_ns && began_ns <= pace->shrunk_ns)
         return;
     pace->shrunk_ns = now_ns;
     pace->window = pace->window / 2 < 1 ? 1 : pace->window / 2;

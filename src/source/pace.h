@@ -34,8 +34,9 @@ uint32_t mh_pace_window(const mh_pace *pace);
 /* An answer came in `took_ns`. */
 void mh_pace_success(mh_pace *pace, uint64_t took_ns);
 
-/* The server asks for fewer requests. Halves the window, at most once in the time of an answer. */
-void mh_pace_throttled(mh_pace *pace, uint64_t now_ns);
+/* The server refused a request that began at `began_ns`: too many at a time. Halves the window, but
+ * not for a request that is older than the last halving and knows nothing of it. */
+void mh_pace_throttled(mh_pace *pace, uint64_t began_ns, uint64_t now_ns);
 
 /* Takes one repeat out of the budget; false: it is used up, and the server is really broken. */
 bool mh_pace_retry(mh_pace *pace);

@@ -225,7 +225,7 @@ static void repeat_or_fail(mh_requests *self, mh_request *request, const mh_exch
 {
     uint64_t now = mh_clock_ns();
     if (throttled)
-        mh_pace_throttled(&self->pace, now);
+        mh_pace_throttled(&self->pace, exchange->began_ns, now);
     uint64_t due = now + mh_pace_delay_ns(&self->pace, request->attempts, exchange->retry_after_s);
     bool in_time = due - request->began_ns < (uint64_t)self->options.timeout_ms * 1000000u;
     uint32_t most = exchange->outcome == MH_OUTCOME_NO_SERVER ? ATTEMPTS_NO_SERVER : ATTEMPTS_MOST;

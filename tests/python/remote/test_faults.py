@@ -112,7 +112,7 @@ def test_a_server_that_asks_for_less_gets_less(array: np.ndarray[Any, Any]) -> N
         retried = loader.stats()["requests"]["retried"]
     assert count == 400
     assert refused == retried > 0
-    assert refused < 400  # it would be several for each if nothing was learnt
+    assert refused < 200  # one in a few probes for more; several for each if nothing was learnt
 
 
 def test_a_slow_answer_is_asked_for_again(array: np.ndarray[Any, Any]) -> None:
