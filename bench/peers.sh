@@ -1,9 +1,9 @@
 #!/bin/sh
 # peers.sh - one environment per peer under out/peers, from the locked lists beside this file.
 #
-# usage: bench/peers.sh [NAME ...]        NAME: torchdata, spdl, grain (default: these three), tensorflow, dali, arrays
+# usage: bench/peers.sh [NAME ...]        NAME: torchdata, spdl, grain (default: these three), tensorflow, dali, arrays, cloud
 #
-# Run `make setup` first: the torchdata and arrays arms use the project's own torch through a .pth file, so
+# Run `make setup` first: the torchdata, arrays and cloud arms use the project's own torch through a .pth file, so
 # that torch is never installed twice. Nothing is resolved; the lists are complete.
 set -eu
 
@@ -17,7 +17,7 @@ install_peer() {
     [ -f "$list" ] || { echo "peers.sh: unknown peer '$1'" >&2; exit 2; }
     [ -x "$home/bin/python" ] || "$main" -m venv "$home"
     "$home/bin/python" -m pip install --quiet --no-deps -r "$list"
-    if [ "$1" = torchdata ] || [ "$1" = arrays ]; then
+    if [ "$1" = torchdata ] || [ "$1" = arrays ] || [ "$1" = cloud ]; then
         site='import sysconfig; print(sysconfig.get_path("purelib"))'
         "$main" -c "$site" > "$("$home/bin/python" -c "$site")/main-environment.pth"
     fi

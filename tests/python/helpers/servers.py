@@ -60,14 +60,15 @@ def _process(command: Sequence[str | Path], port: int, **keywords: object) -> It
         **keywords,  # type: ignore[call-overload]
     ) as server:
         try:
-            _wait_for(port, server)
+            wait_for(port, server)
             yield
         finally:
             os.killpg(server.pid, signal.SIGTERM)
             server.wait(20)
 
 
-def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
+def wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
+    """Until something listens there; an error once the server has ended."""
     until = time.monotonic() + 30
     while time.monotonic() < until and server.poll() is None:
         try:
