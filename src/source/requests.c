@@ -226,7 +226,10 @@ static void repeat_or_fail(mh_requests *self, mh_request *request, const mh_exch
     uint64_t now = mh_clock_ns();
     if (throttled)
         mh_pace_throttled(&self->pace, exchange->began_ns, now);
-    uint64_t due = now + mh_pace_delay_ns(&self->pace, request->attempts, exchange->retry_after_s);
+    /* as long as the window can shrink, that relieves the server, and a long pause of one request
+     * would only hold up the batch that needs it */
+    uint32_t attempt = throttled && mh_pace_window(&self->pace) > 1 ? 0 : request->attempts;
+    uint64_t due = now + mh_pace_delay_ns(&self->pace, attempt, exchange->retry_after_s);
     bool in_time = due - request->began_ns < (uint64_t)self->options.timeout_ms * 1000000u;
     uint32_t most = exchange->outcome == MH_OUTCOME_NO_SERVER ? ATTEMPTS_NO_SERVER : ATTEMPTS_MOST;
     bool allowed = throttled || (request->attempts < most && mh_pace_retry(&self->pace));
