@@ -70,6 +70,9 @@ typedef struct mh_batch_cost {
     int32_t worker;    /* -1: the consumer itself */
     uint32_t first;    /* 1: the first batch of its epoch; its wait counts as start-up */
     uint64_t step_own; /* CPU time of the consumer's own work beside training; 0: not measured */
+    uint64_t fetch_helpers;   /* CPU time of the process's other threads during fetch; 0: none, or
+                                 not measured */
+    uint64_t collate_helpers; /* the same during collate */
 } mh_batch_cost;
 
 /* The processes and the machine over the steady part of a run; 0 where not sampled. */

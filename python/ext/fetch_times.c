@@ -17,6 +17,8 @@ typedef struct fetches_object {
     long long epoch, nth; /* nth: of the batch in hand, or of the next */
     mh_thread_clock clock;
     mh_reading began, fetched;
+    uint64_t helped;            /* CPU time of the process's other threads when it was last told */
+    uint64_t helpers;           /* of it while the samples were fetched */
     uint64_t read_before, read; /* from storage */
     uint64_t probes, native;
     uint64_t known_now, known_cpu; /* when CPU time was last looked at */
@@ -30,6 +32,15 @@ static void add_place(fetches_object *self, mh_lines *lines)
     mh_lines_put(lines, "epoch", self->epoch);
     mh_lines_put(lines, "worker", self->worker);
     mh_lines_put(lines, "nth", self->nth);
+}
+
+/* What the process's other threads have computed since the last time it was asked. */
+static uint64_t helpers_since(fetches_object *self, const mh_reading *now)
+{
+    uint64_t all = mh_process_cpu_ns(), others = all > now->cpu ? all - now->cpu : 0;
+    uint64_t since = others > self->helped ? others - self->helped : 0;
+    self->helped = others;
+    return since;
 }
 
 static PyObject *fetches_next_epoch(PyObject *object, PyObject *unused)
@@ -57,6 +68,7 @@ static PyObject *fetches_begin(PyObject *object, PyObject *unused)
     self->began = mh_clock_begin(&self->clock);
     self->known_now = self->began.now;
     self->known_cpu = self->began.cpu;
+    (void)helpers_since(self, &self->began);
     mh_ticks_stage(MH_STAGE_FETCH);
     Py_RETURN_NONE;
 }
@@ -103,6 +115,7 @@ static void note_fetched(fetches_object *self, long long samples)
     mh_ticks_stage(MH_STAGE_COLLATE);
     self->samples = samples;
     self->fetched = mh_clock_read(&self->clock);
+    self->helpers = helpers_since(self, &self->fetched);
     uint64_t read = mh_storage_bytes();
     self->read += read - self->read_before;
     self->read_before = read;
@@ -126,6 +139,7 @@ static void add_fetch(fetches_object *self)
     add_place(self, &self->lines);
     mh_lines_put(&self->lines, "pid", getpid());
     mh_lines_put(&self->lines, "read", (long long)self->read);
+    mh_lines_put(&self->lines, "helpers", (long long)self->helpers);
     if (self->samples > 0)
         mh_lines_put(&self->lines, "samples", self->samples);
     if (self->probing) {
@@ -149,6 +163,7 @@ static PyObject *fetches_done(PyObject *object, PyObject *unused)
         now = mh_clock_read(&self->clock);
         mh_lines_begin(&self->lines, "collate", self->fetched, now);
         add_place(self, &self->lines);
+        mh_lines_put(&self->lines, "helpers", (long long)helpers_since(self, &now));
         mh_lines_end(&self->lines);
     }
     mh_ticks_stage(MH_STAGE_NONE);

@@ -29,7 +29,7 @@ typedef struct work_record {
     uint64_t t; /* when it began */
     uint64_t fetch, fetch_cpu, fetch_delay, excess;
     uint64_t collate, collate_cpu, collate_delay, collate_end;
-    uint64_t read;
+    uint64_t fetch_helpers, collate_helpers, read;
     uint32_t samples, probes, native;
     uint8_t fetched, collated, no_cpu;
 } work_record;
@@ -257,6 +257,7 @@ static int fetch_event(mh_batches *batches, const mh_log_event *event)
     work->fetch_cpu += mh_log_or(event->cpu, 0);
     work->no_cpu |= event->cpu < 0;
     work->fetch_delay += mh_log_or(event->delay, 0);
+    work->fetch_helpers += mh_log_or(event->helpers, 0);
     work->read += mh_log_or(event->read, 0);
     work->samples += (uint32_t)mh_log_or(event->samples, 0);
     work->probes += (uint32_t)mh_log_or(event->probes, 0);
@@ -274,6 +275,7 @@ static int collate_event(mh_batches *batches, const mh_log_event *event)
     work->collate += mh_log_or(event->ns, 0);
     work->collate_cpu += mh_log_or(event->cpu, 0);
     work->collate_delay += mh_log_or(event->delay, 0);
+    work->collate_helpers += mh_log_or(event->helpers, 0);
     work->collate_end = end > work->collate_end ? end : work->collate_end;
     return 1;
 }
@@ -426,10 +428,12 @@ static void add_share(const mh_work_sum *sum, mh_batch_cost *cost)
     cost->fetch = part_of(share, sum->fetch);
     cost->fetch_cpu = sum->no_cpu ? MH_NOT_MEASURED : part_of(share, sum->fetch_cpu);
     cost->fetch_delay = part_of(share, sum->fetch_delay);
+    cost->fetch_helpers = part_of(share, sum->fetch_helpers);
     cost->read_bytes = part_of(share, sum->read);
     cost->collate = part_of(share, sum->collate);
     cost->collate_cpu = part_of(share, sum->collate_cpu);
     cost->collate_delay = part_of(share, sum->collate_delay);
+    cost->collate_helpers = part_of(share, sum->collate_helpers);
     cost->transfer = cost->order < cost->wait ? cost->order : cost->wait;
 }
 
@@ -445,6 +449,7 @@ static void add_work(const mh_batches *batches, wait_record *wait)
         cost->fetch = work->fetch;
         cost->fetch_cpu = work->no_cpu ? MH_NOT_MEASURED : work->fetch_cpu;
         cost->fetch_delay = work->fetch_delay;
+        cost->fetch_helpers = work->fetch_helpers;
         cost->fetch_excess = work->excess;
         cost->read_bytes = work->read;
         if (!cost->samples)
@@ -456,6 +461,7 @@ static void add_work(const mh_batches *batches, wait_record *wait)
         cost->collate = work->collate;
         cost->collate_cpu = work->collate_cpu;
         cost->collate_delay = work->collate_delay;
+        cost->collate_helpers = work->collate_helpers;
         cost->transfer = had > from ? had - from : 0;
     }
     if (!work && cost->worker < 0 && cost->samples && batches->sum.samples > 0)
@@ -491,11 +497,13 @@ static void add_run(wait_record *wait, const work_record *work)
     else
         cost->fetch_cpu += work->fetch_cpu;
     cost->fetch_delay += work->fetch_delay;
+    cost->fetch_helpers += work->fetch_helpers;
     cost->fetch_excess += work->excess;
     cost->read_bytes += work->read;
     cost->collate += work->collate;
     cost->collate_cpu += work->collate_cpu;
     cost->collate_delay += work->collate_delay;
+    cost->collate_helpers += work->collate_helpers;
 }
 
 /* One epoch's runs to its batches, by position. Where there are fewer samples than were delivered,
@@ -618,10 +626,12 @@ static void add_to_sum(mh_work_sum *sum, const work_record *work)
     sum->fetch += mh_ns(work->fetch);
     sum->fetch_cpu += mh_ns(work->fetch_cpu);
     sum->fetch_delay += mh_ns(work->fetch_delay);
+    sum->fetch_helpers += mh_ns(work->fetch_helpers);
     sum->read += mh_ns(work->read);
     sum->collate += mh_ns(work->collate);
     sum->collate_cpu += mh_ns(work->collate_cpu);
     sum->collate_delay += mh_ns(work->collate_delay);
+    sum->collate_helpers += mh_ns(work->collate_helpers);
     sum->no_cpu |= work->no_cpu;
 }
 

@@ -206,7 +206,7 @@ void mh_say_loss(const mh_inquiry *inquiry)
         break;
     }
     double run = inquiry->measured_ns + mh_ns(facts->other_ns);
-    if (inquiry->loss != MH_LOSS_COUNT)
+    if (inquiry->loss != MH_LOSS_COUNT && inquiry->gain[inquiry->loss] >= MH_GAIN_MATTERS)
         mh_evidence(out, "without it the run would take about %s instead of %s (simulated)",
                     MH_NS_TEXT(run / inquiry->gain[inquiry->loss]), MH_NS_TEXT(run));
 }
@@ -220,7 +220,7 @@ void mh_say_crowd_first(const mh_inquiry *inquiry)
         mh_evidence(
             inquiry->out,
             "another fix promises more (%.2f times as fast), but its times were measured in this "
-            "crowd: use fewer workers first, then measure again",
+            "crowd: end that first, then measure again",
             most);
 }
 

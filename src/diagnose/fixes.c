@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "diagnose/judging.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define HALF 0.5
@@ -215,18 +216,29 @@ static const char *stage_of_loss(mh_loss loss)
 /* A function below this share is not worth the reader's first look. */
 #define HOT_ENOUGH 0.2
 
+/* Several workers of a stream: each may read all of it, and pass over what is not its own. */
+static int may_repeat(const mh_inquiry *inquiry)
+{
+    int fetch = inquiry->loss == MH_LOSS_FETCH_CPU || inquiry->loss == MH_LOSS_FETCH_BLOCKED;
+    return fetch && inquiry->facts->iterable && inquiry->base.workers > 1;
+}
+
 static void advise_half(mh_inquiry *inquiry, double then)
 {
     mh_verdict *out = inquiry->out;
     const mh_hot *hot = mh_hot_next(inquiry->facts, stage_of_loss(inquiry->loss), NULL);
     out->fix_settings.cost = HALF;
     predict(inquiry, then);
+    const char *shard = may_repeat(inquiry)
+                            ? "see that no worker reads what another one keeps (get_worker_info "
+                              "tells which it is), then "
+                            : "";
     if (!hot || hot->share < HOT_ENOUGH) {
-        mh_say_fix(out, "%s", cheaper(inquiry));
+        mh_say_fix(out, "%s%s", shard, cheaper(inquiry));
         return;
     }
     const char *recipe = mh_recipe_for(hot);
-    mh_say_fix(out, "%s; %.0f %% of it is %s%s%s%s%s", cheaper(inquiry), 100 * hot->share,
+    mh_say_fix(out, "%s%s; %.0f %% of it is %s%s%s%s%s", shard, cheaper(inquiry), 100 * hot->share,
                hot->function, hot->place[0] ? ", called at " : "", hot->place, recipe ? ": " : "",
                recipe ? recipe : "");
 }
@@ -526,17 +538,22 @@ static mh_status fix_crowd(mh_inquiry *inquiry)
     int fewer = inquiry->crowd_workers > 0     ? inquiry->crowd_workers
                 : facts->workers > facts->cpus ? facts->cpus
                                                : facts->workers;
-    out->fix_settings.workers = fewer;
     out->predicted_gain = out->possible_gain = inquiry->gain[MH_LOSS_CROWD];
     if (mh_pools_crowd(inquiry)) {
+        char also[96] = "";
         promise_nothing(out);
+        if (fewer < facts->workers) {
+            out->fix_settings.workers = fewer;
+            (void)snprintf(also, sizeof also, "and num_workers=%d (now %d), one for each CPU; ",
+                           fewer, facts->workers);
+        }
         mh_say_fix(out,
                    "one thread per worker: set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1 before "
-                   "the program starts; and num_workers=%d (now %d), one for each CPU; then "
-                   "measure again",
-                   fewer, facts->workers);
+                   "the program starts; %sthen measure again",
+                   also);
         return MH_OK;
     }
+    out->fix_settings.workers = fewer;
     mh_say_fix(out, "num_workers=%d (now %d): as many as there are CPUs to run them", fewer,
                facts->workers);
     return MH_OK;

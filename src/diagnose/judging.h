@@ -41,6 +41,7 @@ typedef struct mh_sums { /* ns over the steady part: all batches that are first 
     double first_step;   /* steps of first batches */
     double batches, wait, step, all_wait, all_step, startup; /* startup, all_: of the whole run */
     mh_costs costs;
+    double helpers;  /* CPU time of other threads of the processes that made the batches */
     double fetch_ns; /* as measured, of steady batches */
     double excess, read_bytes;
     double excess_batches, excess_held; /* batches above the mean excess, and what they hold */

@@ -111,7 +111,8 @@ typedef struct mh_loader_seen {
 
 /* What a loader's workers did, all of it. */
 typedef struct mh_work_sum {
-    double samples, fetch, fetch_cpu, fetch_delay, read, collate, collate_cpu, collate_delay;
+    double samples, fetch, fetch_cpu, fetch_delay, fetch_helpers, read;
+    double collate, collate_cpu, collate_delay, collate_helpers;
     int no_cpu;
 } mh_work_sum;
 

@@ -10,7 +10,7 @@
 
 #define ROUND_MOST 4096 /* processes in one round of looks */
 #define NS_PER_S 1e9
-/* Processes of one round are looked at within less; rounds are a second or more apart. */
+/* Processes of one round are looked at within less. */
 #define LOOK_NS UINT64_C(500000000)
 /* So many rounds of looks before what workers were found waiting for counts. */
 #define LOCK_LOOKS 3
@@ -128,13 +128,13 @@ static int by_time(const void *a, const void *b)
     return (x->t > y->t) - (x->t < y->t);
 }
 
-/* One process: its CPU time from the last look before `steady` on; all of it where the process
+/* One process: its CPU time from the first look of the steady part on; all of it where the process
  * came later, as workers do that are started anew for every epoch. */
 static void process_facts(const mh_usage_look *looks, size_t count, uint64_t steady,
                           mh_usage_sum *out, double wall)
 {
     size_t first = 0;
-    while (first + 1 < count && looks[first + 1].t <= steady)
+    while (first + 1 < count && looks[first].t < steady)
         first++;
     const mh_usage_look *last = &looks[count - 1];
     bool came_later = !last->is_main && looks[0].t > steady + LOOK_NS;
@@ -202,7 +202,7 @@ static void processes_facts(mh_usages *usages, uint64_t steady, mh_usage_sum *ou
         *(look->is_main ? &main_looks : &worker_looks) += 1;
         *(look->is_main ? &main_disk : &worker_disk) += look->disk;
     }
-    if (end <= begin)
+    if (end < begin + MH_LOOKS_APART_NS)
         return;
     if (end - begin > out->wall_ns)
         out->wall_ns = end - begin;

@@ -73,6 +73,7 @@ static void add_costs(mh_costs *sum, const mh_costs *costs)
     sum->read_cpu += costs->read_cpu;
     sum->fetch_blocked += costs->fetch_blocked;
     sum->fetch_delay += costs->fetch_delay;
+    sum->pool_cpu += costs->pool_cpu;
     sum->collate_cpu += costs->collate_cpu;
     sum->collate_blocked += costs->collate_blocked;
     sum->collate_delay += costs->collate_delay;
@@ -133,6 +134,7 @@ static void sum_up(mh_inquiry *inquiry)
         sums->step += mh_ns(batch->step);
         sums->read_bytes += mh_ns(batch->read_bytes);
         sums->fetch_ns += mh_ns(batch->fetch);
+        sums->helpers += mh_ns(batch->fetch_helpers) + mh_ns(batch->collate_helpers);
         sums->excess += mh_excess(batch, &costs);
         sums->fetch_known += batch->fetch != MH_NOT_MEASURED || inquiry->costing.inline_fetch;
         int cpu_known = (batch->fetch != MH_NOT_MEASURED ? batch->fetch_cpu : batch->wait_cpu) !=
@@ -307,6 +309,11 @@ int mh_pools_crowd(const mh_inquiry *inquiry)
     double fetching = (costs->fetch_cpu + costs->read_cpu + costs->fetch_delay +
                        costs->collate_cpu + costs->collate_delay) /
                       inquiry->steady_ns;
+    double computing = costs->fetch_cpu + costs->read_cpu + costs->collate_cpu;
+    /* one helper that works while its worker sleeps is no crowd; where helpers were measured, it is
+     * what they do beside a worker that computes */
+    if (inquiry->sums.helpers > 0 && costs->pool_cpu < (POOL_TIMES - 1) * computing)
+        return 0;
     double wanted = usage->workers_cpus + usage->workers_delay;
     return wanted >= MH_CROWDED * cpus && wanted >= POOL_TIMES * fetching &&
            usage->workers_cpus >= 0.5 * cpus;

@@ -75,6 +75,7 @@ typedef enum mh_log_kind {
     X(read)                                                                                        \
     X(probes)                                                                                      \
     X(native)                                                                                      \
+    X(helpers)                                                                                     \
     X(order)                                                                                       \
     X(index)                                                                                       \
     X(idx)                                                                                         \

@@ -19,6 +19,9 @@
 #define PICKLE_NS_PER_BYTE 1.0
 /* The consumer's process using this many times its own thread's CPU time trains on more threads. */
 #define HELPED 1.2
+/* Most that helping threads can have waited for each ns on a CPU: beyond, it was others that did.
+ */
+#define HELPERS_WAIT_MOST 8.0
 
 static double smaller(double a, double b)
 {
@@ -124,6 +127,20 @@ static int main_is_known(const mh_facts *facts)
     return !helped;
 }
 
+/* What helping threads of workers waited for a CPU, for each ns they had one. */
+static double delay_of_helpers(const mh_facts *facts)
+{
+    double told = 0, helpers = 0, time = 0;
+    for (size_t at = 0; at < facts->batch_count; at++) {
+        const mh_batch_cost *batch = &facts->batches[at];
+        told += mh_ns(batch->fetch_delay) + mh_ns(batch->collate_delay);
+        helpers += mh_ns(batch->fetch_helpers) + mh_ns(batch->collate_helpers);
+        time += mh_ns(batch->wait) + mh_ns(batch->step);
+    }
+    double waited = above_zero(facts->usage.workers_delay * time - told);
+    return helpers > 0 ? smaller(waited / helpers, HELPERS_WAIT_MOST) : 0;
+}
+
 void mh_costing_init(mh_costing *costing, const mh_facts *facts)
 {
     double sum = 0, count = 0;
@@ -141,6 +158,7 @@ void mh_costing_init(mh_costing *costing, const mh_facts *facts)
         .mean_wait = count > 0 ? sum / count : 0,
         .loop_io = facts->loop_io > 0 && facts->loop_io <= 1 ? facts->loop_io : 0,
     };
+    costing->helpers_delay = delay_of_helpers(facts);
     if (costing->inline_fetch) {
         costing->pickling = mh_ns(facts->batch_texts) * PICKLE_NS_PER_BYTE;
         find_waking(costing, facts);
@@ -159,6 +177,20 @@ static void cost_drawing(mh_costs *out, const mh_costing *costing, const mh_batc
     out->drawing = costing->pins ? 0 : out->transfer;
 }
 
+/* A thread that sleeps while others of its process compute for it, as libraries with pools of their
+ * own have it do (zarr, pyarrow, tokenizers): that is computing, as far as they did, and waiting
+ * for a CPU, as far as they did that. */
+static void cost_helpers(const mh_costing *costing, uint64_t helpers, double *cpu, double *delay,
+                         double *blocked, double *pool)
+{
+    double computed = smaller(mh_ns(helpers), *blocked);
+    double delayed = smaller(mh_ns(helpers) * costing->helpers_delay, *blocked - computed);
+    *cpu += computed;
+    *delay += delayed;
+    *blocked -= computed + delayed;
+    *pool += mh_ns(helpers) - computed;
+}
+
 static void cost_making(mh_costs *out, const mh_costing *costing, const mh_batch_cost *batch)
 {
     double wait = mh_ns(batch->wait);
@@ -169,6 +201,10 @@ static void cost_making(mh_costs *out, const mh_costing *costing, const mh_batch
               &out->collate_cpu, &out->collate_delay, &out->collate_blocked);
         split_wake_ups(costing, MH_PHASE_FETCH, &out->fetch_delay, &out->fetch_blocked);
         split_wake_ups(costing, MH_PHASE_COLLATE, &out->collate_delay, &out->collate_blocked);
+        cost_helpers(costing, batch->fetch_helpers, &out->fetch_cpu, &out->fetch_delay,
+                     &out->fetch_blocked, &out->pool_cpu);
+        cost_helpers(costing, batch->collate_helpers, &out->collate_cpu, &out->collate_delay,
+                     &out->collate_blocked, &out->pool_cpu);
         out->read_cpu = smaller(mh_ns(batch->read_bytes) * READ_CPU_NS_PER_BYTE, out->fetch_cpu);
         out->fetch_cpu -= out->read_cpu;
         if (!costing->inline_fetch) {

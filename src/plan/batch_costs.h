@@ -10,6 +10,7 @@
  * other settings it would be another. */
 typedef struct mh_costs {
     double fetch_cpu, fetch_blocked, fetch_delay;
+    double pool_cpu; /* of helping threads while the one they help computed too */
     double read_cpu; /* on a CPU too, but for bytes from storage: no part of fetch_cpu */
     double collate_cpu, collate_blocked, collate_delay;
     double transfer, transfer_delay; /* in the consumer's thread: taking the batch over, drawing */
@@ -33,6 +34,7 @@ typedef struct mh_costing {
     double mean_wait;         /* of all but first batches */
     double waking[MH_PHASES]; /* share of a phase's delay that comes from waking up, 0..1 */
     double loop_io;           /* share of a step that the consumer waits for a network or program */
+    double helpers_delay;     /* what helping threads wait for a CPU, for each ns they have one */
     double pickling;          /* of a batch, on each side, were it to come from a worker */
 } mh_costing;
 

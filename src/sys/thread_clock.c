@@ -53,11 +53,21 @@ static void open_file(mh_thread_clock *clock)
     clock->opened = 1;
 }
 
-uint64_t mh_thread_cpu_ns(void)
+static uint64_t cpu_ns(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+uint64_t mh_thread_cpu_ns(void)
+{
+    return cpu_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
+uint64_t mh_process_cpu_ns(void)
+{
+    return cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 /* -1: the kernel does not tell */

@@ -32,4 +32,7 @@ void mh_clock_close(mh_thread_clock *clock); /* the next reading opens it again 
 /* What the calling thread has spent on a CPU, ns. Safe in a signal handler. */
 uint64_t mh_thread_cpu_ns(void);
 
+/* What all threads of the process have, ns. */
+uint64_t mh_process_cpu_ns(void);
+
 #endif

@@ -400,6 +400,21 @@ static void test_usage(void **state)
     mh_run_close(run);
 }
 
+/* All looks of a short run are of one round, milliseconds apart: nothing was seen of its pace. */
+static void test_one_round_of_looks_is_no_pace(void **state)
+{
+    mh_run *run = read_text(
+        *state, "log",
+        "{\"event\":\"wait\",\"t\":1" S(0) ",\"ns\":0}\n" LOOK(1, "main", 9, 1, 1000)
+            LOOK(2, "worker", 9, 1, 1000)
+                LOOK(1, "main", 10, 2,
+                     1000) "{\"event\":\"usage\",\"t\":10001000000,\"pid\":2,\"role\":\"worker\","
+                           "\"cpu\":9000000000,\"delay\":9000000000,\"rss\":1}\n" SYSTEM(10, 10));
+    const mh_usage_sum *usage = &mh_run_facts(run)->usage;
+    assert_true(usage->loader_cpus == 0 && usage->workers_cpus == 0 && usage->wall_ns == 0);
+    mh_run_close(run);
+}
+
 /* A process that takes its time to end, its memory already free. */
 static void test_looks_after_the_end_do_not_count(void **state)
 {
@@ -736,6 +751,7 @@ int main(void)
         WITH_TREE(test_an_iterator_that_is_replaced_ends_late),
         WITH_TREE(test_a_loader_made_anew_is_told),
         WITH_TREE(test_usage),
+        WITH_TREE(test_one_round_of_looks_is_no_pace),
         WITH_TREE(test_looks_after_the_end_do_not_count),
         WITH_TREE(test_one_jump_is_no_growth),
         WITH_TREE(test_ranks_meet_in_the_step),

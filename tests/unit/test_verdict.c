@@ -591,6 +591,37 @@ static void helpers_of_the_loop_are_no_latency(void **state)
     free(batches);
 }
 
+/* The same, where what they computed was measured batch by batch: it is computing, and more workers
+ * win no more than there are CPUs for it. */
+static void measured_helpers_count_as_computing(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(200, 2, 2, 5 * MS);
+    mh_batch_cost *batches = planted_batches(&facts);
+    for (size_t at = 0; at < 200; at++) {
+        batches[at].fetch = 40 * MS;
+        batches[at].fetch_cpu = 1 * MS;
+        batches[at].collate = 20 * MS;
+    }
+    (void)planted_waits(&facts);
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_LATENCY);
+    for (size_t at = 0; at < 200; at++)
+        batches[at].fetch_helpers = 36 * MS;
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_CPU);
+    assert_true(verdict.fix_settings.workers <= 2);
+    for (size_t at = 0; at < 200; at++) { /* the same in collate_fn */
+        batches[at].fetch = 2 * MS;
+        batches[at].fetch_helpers = 0;
+        batches[at].collate = 60 * MS;
+        batches[at].collate_helpers = 58 * MS;
+    }
+    verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_COLLATE);
+    assert_true(verdict.fix_settings.workers <= 2);
+    free(batches);
+}
+
 /* Workers are idle, and the loop is in the sampler; or there are none, and it is there as well. */
 static void a_slow_sampler_is_named(void **state)
 {
@@ -837,6 +868,7 @@ int main(void)
         cmocka_unit_test(work_of_the_process_is_seen_on_a_busy_machine),
         cmocka_unit_test(helpers_of_a_worker_are_no_latency),
         cmocka_unit_test(helpers_of_the_loop_are_no_latency),
+        cmocka_unit_test(measured_helpers_count_as_computing),
         cmocka_unit_test(collate_advice_knows_the_loader),
         cmocka_unit_test(a_slow_sampler_is_named),
         cmocka_unit_test(a_slow_sampler_is_named_without_the_workers_times),

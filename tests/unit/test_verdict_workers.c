@@ -46,6 +46,54 @@ static void more_workers_do_not_help_with_a_lock(void **state)
     free(planted_batches(&facts));
 }
 
+/* BLAS in each worker takes as many threads as there are CPUs: all want one at once. A helper that
+ * computes while its worker sleeps makes no crowd. */
+static void pools_in_workers_crowd(void **state)
+{
+    (void)state;
+    uint64_t seed = 5;
+    mh_facts facts = planted_run(200, 2, 2, 5 * MS);
+    mh_batch_cost *batches = planted_batches(&facts);
+    plant_costs(&facts, &seed, 20e6, 1e6, 0.2e6);
+    for (size_t at = 0; at < 200; at++) {
+        batches[at].fetch += 30 * MS;
+        batches[at].fetch_delay = 30 * MS;
+        batches[at].fetch_helpers = 20 * MS;
+    }
+    (void)planted_waits(&facts);
+    facts.usage.wall_ns = 8000 * MS;
+    facts.usage.workers_cpus = facts.usage.loader_cpus = facts.usage.busy_cpus = 1.9;
+    facts.usage.workers_delay = facts.usage.loader_delay = 3;
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_OVERSUBSCRIBED);
+    assert_true(verdict.predicted_gain == 1);
+    assert_non_null(strstr(verdict.fix, "OMP_NUM_THREADS=1"));
+    assert_null(strstr(verdict.fix, "num_workers=2 (now 2)"));
+    for (size_t at = 0; at < 200; at++) {
+        batches[at].fetch_cpu = 1 * MS;
+        batches[at].fetch_delay = 0;
+    }
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_CPU);
+    free(batches);
+}
+
+/* Each of two workers reads all of a stream: that its part would do is the first thing to say. */
+static void workers_may_repeat_a_stream(void **state)
+{
+    (void)state;
+    uint64_t seed = 6;
+    mh_facts facts = planted_run(200, 2, 2, 5 * MS);
+    plant_costs(&facts, &seed, 40e6, 0, 0.2e6);
+    (void)planted_waits(&facts);
+    assert_null(strstr(judged(&facts).fix, "get_worker_info"));
+    facts.iterable = 1;
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_CPU);
+    assert_non_null(strstr(verdict.fix, "get_worker_info"));
+    assert_true(verdict.fix_settings.workers == -1);
+    free(planted_batches(&facts));
+}
+
 /* Of 32 workers half a one waits for it: it is not what the others are blocked by. */
 static void a_lock_that_few_wait_for_is_no_limit(void **state)
 {
@@ -194,6 +242,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_workers_do_not_help_with_a_lock),
+        cmocka_unit_test(pools_in_workers_crowd),
+        cmocka_unit_test(workers_may_repeat_a_stream),
         cmocka_unit_test(a_lock_that_few_wait_for_is_no_limit),
         cmocka_unit_test(a_lock_beside_much_work_is_no_limit),
         cmocka_unit_test(a_lock_makes_no_slow_samples),

@@ -10,6 +10,7 @@ import functools
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.util import Finalize
 from typing import Any
 
 from millhead import _core
@@ -33,6 +34,8 @@ class FetchPlan:
         fetches = Fetches(EventLog(self.path), self.loader, self.epoch, worker)
         if counts is not None:
             fetches.times.epoch, fetches.times.nth, fetches.times.items = counts
+        if worker >= 0:  # nobody tells a worker that it ends
+            Finalize(None, fetches.flush, exitpriority=100)
         return fetches
 
 
