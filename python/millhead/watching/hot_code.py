@@ -52,6 +52,8 @@ PLUMBING = frozenset(
 )
 #: Of them, those that wait for a network or for another program: no device does.
 IO = frozenset(["socket", "ssl", "http", "urllib3", "subprocess", "sqlite3", "smtplib", "ftplib"])
+#: Ours, around what is watched.
+_OURS = ("millhead.watching", "millhead.torch")
 #: A thread that computed for less between two writes is idle.
 _THREAD_LEAST_NS = 10_000_000
 #: Frames looked at, from the innermost out.
@@ -88,8 +90,8 @@ class HotCode:
             if own is None and _is_own(frame.f_code.co_filename):
                 own = frame
             frame = frame.f_back
-        if named is None:
-            return
+        if named is None or named.f_globals.get("__name__", "").startswith(_OURS):
+            return  # the moment before or after the program's own code
         file, line = (own.f_code.co_filename, own.f_lineno) if own is not None else ("", 0)
         self._add((stage, _name(named), file, line, io), ns)
 

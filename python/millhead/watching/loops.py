@@ -395,6 +395,8 @@ def watch(
     recording = None if run is None else recording_of(run)
     if recording is None and (torch_loaders := _torch_watching(iterable)) is not None:
         recording = torch_loaders.recording_of_all()
+    elif recording is None and (directory := os.environ.get("MILLHEAD_WATCH")):
+        recording = recording_of(directory, fresh=False)  # a program that is watched as a whole
     watch = loader_watch(iterable, recording, name)
     if hooks or (hooks is None and hooks_wanted()):
         from millhead.watching import training_hooks

@@ -25,6 +25,8 @@ from millhead.watching import event_files
 
 #: Of one CPU: for everything, and of it for walking memory.
 BUDGET = 0.01
+#: Looks come sooner at first, so that a run of a few seconds has some: by so much later each time.
+FIRST_INTERVAL_S, LATER_BY = 0.25, 1.2
 MEMORY_BUDGET = 0.005
 #: How often to look at what workers wait for, and most of a CPU for it.
 LOOK_S, LOOK_BUDGET = 0.1, 0.002
@@ -85,7 +87,8 @@ class Sampler:
         #: Why it ended early; None: it did not.
         self.problem: str | None = None
         self._directory = Path(directory)
-        self._interval = interval
+        self._longest = interval
+        self._interval = min(interval, FIRST_INTERVAL_S)
         self._trees: dict[Path, _Tree | None] = {}  # None: another machine's, or not ours to read
         self._usage = ProcessUsage()
         self._next_walk = 0.0
@@ -112,6 +115,8 @@ class Sampler:
             spent = time.thread_time() - began
             if self._stopping.is_set():
                 return
+            if any(tree is not None for tree in self._trees.values()):
+                self._interval = min(self._longest, self._interval * LATER_BY)
             # the cost of walking memory has a budget of its own
             walks_s = self._usage.walks_s - walks_s
             rest = max(0.0, spent - walks_s) / (BUDGET - MEMORY_BUDGET)
