@@ -1,11 +1,12 @@
-"""What the real programs share: settings that a fix may change, a device to wait for, data on a disk.
+"""What the real programs share: the loader, settings that a fix may change, a device to wait for, data on a disk.
 
-A program's TRUTH says what is wrong with it. `truth.py` reads it, runs the program under the doctor,
-applies the fix through REAL_SETTINGS, and runs it again.
+A program's TRUTH says what is wrong with it. `real_truth.py` reads it, runs the program under the doctor,
+applies the fix through REAL_SETTINGS, and runs it again. REAL_LOADER chooses whose DataLoader it is.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import tempfile
@@ -14,6 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+if os.environ.get("REAL_LOADER", "torch") == "millhead":
+    from millhead.torch import DataLoader
+else:
+    from torch.utils.data import DataLoader
+
+__all__ = ["COST", "DataLoader", "batches", "device", "model", "scratch", "settings", "train_step"]
 
 #: How many batches: a program runs at three lengths.
 LENGTH = float(os.environ.get("REAL_LENGTH", "1"))
@@ -27,8 +35,20 @@ def batches(count: int) -> int:
     return max(4, round(count * LENGTH))
 
 
+_began: list[float] = []
+
+
+def _tell_seconds() -> None:
+    Path(os.environ["REAL_SECONDS"]).write_text(f"{time.perf_counter() - _began[0]}")
+
+
 def settings(**own: Any) -> dict[str, Any]:
-    """A DataLoader's arguments: the program's own, and what a fix changes."""
+    """A DataLoader's arguments: the program's own, and what a fix changes.
+
+    They are asked for just before the loop: from here to the program's end counts as its time."""
+    if not _began and "REAL_SECONDS" in os.environ:
+        _began.append(time.perf_counter())
+        atexit.register(_tell_seconds)
     changed = {**own, **_CHANGED}
     if not changed.get("num_workers"):
         for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context"):

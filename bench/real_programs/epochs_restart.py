@@ -5,8 +5,8 @@ TRUTH = {"causes": ["startup-bound"], "fix": "persistent_workers=True", "gains":
 import time
 
 import torch
-from common import batches, device, settings
-from torch.utils.data import DataLoader, Dataset
+from common import DataLoader, batches, device, settings
+from torch.utils.data import Dataset
 
 
 class Opened(Dataset):

@@ -5,9 +5,9 @@ TRUTH = {"causes": ["latency-bound"], "most_promised": 1.2, "hot": "filelock"}
 import time
 
 import numpy as np
-from common import batches, device, scratch, settings
+from common import DataLoader, batches, device, scratch, settings
 from filelock import FileLock
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 BATCH = 4
 

@@ -6,8 +6,8 @@ import threading
 import time
 
 import torch
-from common import COST, batches, model, settings, train_step
-from torch.utils.data import DataLoader, TensorDataset
+from common import COST, DataLoader, batches, model, settings, train_step
+from torch.utils.data import TensorDataset
 
 
 def plot(stopping: threading.Event) -> None:

@@ -7,8 +7,8 @@ import json
 import random
 
 import torch
-from common import COST, batches, device, scratch, settings
-from torch.utils.data import DataLoader, IterableDataset
+from common import COST, DataLoader, batches, device, scratch, settings
+from torch.utils.data import IterableDataset
 
 
 class Lines(IterableDataset):

@@ -3,8 +3,8 @@
 TRUTH = {"causes": ["device-bound"], "healthy": True}
 
 import numpy as np
-from common import batches, device, settings
-from torch.utils.data import DataLoader, Dataset
+from common import DataLoader, batches, device, settings
+from torch.utils.data import Dataset
 
 
 class Kept(Dataset):

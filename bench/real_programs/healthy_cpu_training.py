@@ -3,8 +3,8 @@
 TRUTH = {"causes": ["device-bound"], "healthy": True}
 
 import torch
-from common import batches, model, settings, train_step
-from torch.utils.data import DataLoader, TensorDataset
+from common import DataLoader, batches, model, settings, train_step
+from torch.utils.data import TensorDataset
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -3,9 +3,8 @@
 TRUTH = {"causes": ["device-bound"], "healthy": True}
 
 import torch
-from common import batches, device, model, settings, train_step
+from common import DataLoader, batches, device, model, settings, train_step
 from pillow_jpeg import Photos
-from torch.utils.data import DataLoader
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

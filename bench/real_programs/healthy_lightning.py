@@ -7,8 +7,8 @@ import warnings
 
 import lightning
 import torch
-from common import batches, device, settings
-from torch.utils.data import DataLoader, TensorDataset
+from common import DataLoader, batches, device, settings
+from torch.utils.data import TensorDataset
 
 
 class Net(lightning.LightningModule):

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from common import batches, device, scratch, settings
-from torch.utils.data import DataLoader, Dataset
+from common import DataLoader, batches, device, scratch, settings
+from torch.utils.data import Dataset
 
 
 class Table(Dataset):

@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import requests
-from common import batches, device, settings
-from torch.utils.data import DataLoader, Dataset
+from common import DataLoader, batches, device, settings
+from torch.utils.data import Dataset
 
 BATCH = 4
 BODY = np.zeros(4096, "f4").tobytes()

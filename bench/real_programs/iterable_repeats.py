@@ -2,9 +2,9 @@
 
 TRUTH = {"causes": ["cpu-bound", "python-bound"], "most_promised": 1.2, "hot": "json"}
 
-from common import batches, device, settings
+from common import DataLoader, batches, device, settings
 from gzip_lines import Lines
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import get_worker_info
 
 
 class Shared(Lines):

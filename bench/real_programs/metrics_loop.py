@@ -1,11 +1,11 @@
 """Metrics in NumPy after every step, in the training process."""
 
-TRUTH = {"causes": ["main-bound"], "hot": "percentile"}
+TRUTH = {"causes": ["main-bound"], "hot": "quantile"}
 
 import numpy as np
 import torch
-from common import COST, batches, model, settings, train_step
-from torch.utils.data import DataLoader, TensorDataset
+from common import COST, DataLoader, batches, model, settings, train_step
+from torch.utils.data import TensorDataset
 
 if __name__ == "__main__":
     rows = batches(100) * 32

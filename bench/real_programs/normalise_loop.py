@@ -3,8 +3,8 @@
 TRUTH = {"causes": ["main-bound"]}
 
 import torch
-from common import COST, batches, model, settings, train_step
-from torch.utils.data import DataLoader, Dataset
+from common import COST, DataLoader, batches, model, settings, train_step
+from torch.utils.data import Dataset
 
 
 class Images(Dataset):

@@ -3,8 +3,8 @@
 TRUTH = {"causes": ["collate-bound"], "hot": "pad"}
 
 import torch
-from common import COST, batches, device, settings
-from torch.utils.data import DataLoader, Dataset
+from common import COST, DataLoader, batches, device, settings
+from torch.utils.data import Dataset
 
 BATCH = 32
 

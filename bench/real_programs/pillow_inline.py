@@ -2,9 +2,8 @@
 
 TRUTH = {"causes": ["cpu-bound", "python-bound"], "hot": "PIL.", "gains": True}
 
-from common import batches, device, settings
+from common import DataLoader, batches, device, settings
 from pillow_jpeg import Photos
-from torch.utils.data import DataLoader
 
 if __name__ == "__main__":
     loader = DataLoader(Photos(batches(50) * 4), **settings(batch_size=4, num_workers=0))

@@ -4,9 +4,9 @@ TRUTH = {"causes": ["cpu-bound"], "hot": "PIL."}
 
 import numpy as np
 import torch
-from common import COST, batches, device, scratch, settings
+from common import COST, DataLoader, batches, device, scratch, settings
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 FILES, BATCH = 64, 8
 

@@ -4,9 +4,9 @@ TRUTH = {"causes": ["main-bound"], "hot": "requests."}
 
 import requests
 import torch
-from common import COST, batches, model, settings, train_step
+from common import COST, DataLoader, batches, model, settings, train_step
 from http_latency import serve
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 if __name__ == "__main__":
     rows = batches(80) * 32

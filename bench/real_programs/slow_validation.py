@@ -3,9 +3,9 @@
 TRUTH = {"causes": ["cpu-bound", "python-bound"], "loader": "Photos", "hot": "PIL.", "gains": True}
 
 import torch
-from common import batches, device, settings
+from common import DataLoader, batches, device, settings
 from pillow_jpeg import Photos
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 if __name__ == "__main__":
     training = DataLoader(TensorDataset(torch.rand(150 * 8, 64)), batch_size=8, num_workers=1)

@@ -5,8 +5,8 @@ TRUTH = {"causes": ["startup-bound"]}
 import polars  # noqa: F401
 import pyarrow.parquet  # noqa: F401
 import torch
-from common import batches, device, settings
-from torch.utils.data import DataLoader, Dataset
+from common import DataLoader, batches, device, settings
+from torch.utils.data import Dataset
 
 
 class Numbers(Dataset):

@@ -6,9 +6,9 @@ import os
 import random
 
 import torch
-from common import batches, device, settings
+from common import DataLoader, batches, device, settings
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 BATCH = 8

@@ -4,8 +4,8 @@ TRUTH = {"causes": ["cpu-bound", "python-bound"], "hot": "zarr."}
 
 import numpy as np
 import zarr
-from common import COST, batches, device, scratch, settings
-from torch.utils.data import DataLoader, Dataset
+from common import COST, DataLoader, batches, device, scratch, settings
+from torch.utils.data import Dataset
 
 ROWS, BATCH = 1024, 8
 
