@@ -521,8 +521,9 @@ static mh_status fix_startup(mh_inquiry *inquiry, mh_error *err)
         out->fix_settings.millhead = 1;
         out->fix_settings.persistent = 1;
         mh_say_fix(out,
-                   "millhead.torch.DataLoader(..., persistent_workers=True, prefetch_epoch=True): "
-                   "the next epoch is loaded before this one ends; or longer epochs");
+                   "millhead.torch.DataLoader(..., persistent_workers=True, prefetch_epoch=True, "
+                   "generator=torch.Generator()): the next epoch is loaded before this one ends; "
+                   "or longer epochs");
         return MH_OK;
     }
     advise_half(inquiry, half);
