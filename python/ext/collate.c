@@ -305,9 +305,10 @@ static bool strides_usable(const Py_buffer *view)
 
 static bool same_shape(const Py_buffer *view, const mh_leaf *leaf)
 {
-    mh_leaf own;
-    if (!mh_buffer_type(view, &own) || own.type_code != leaf->type_code ||
-        own.type_bits != leaf->type_bits || view->ndim + 1 != leaf->dims || !strides_usable(view))
+    mh_dtype own;
+    if (!mh_letter_read(&own, view->format, (uint64_t)view->itemsize) ||
+        own.code != leaf->type_code || own.bits != leaf->type_bits ||
+        view->ndim + 1 != leaf->dims || !strides_usable(view))
         return false;
     for (int i = 0; i < view->ndim; i++)
         if (view->shape[i] != leaf->shape[i + 1])

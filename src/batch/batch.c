@@ -80,9 +80,11 @@ mh_handover mh_batch_hand_over(mh_batch *batch, mh_pool *pool, uint32_t spare, u
 mh_status mh_batch_lend(mh_batch **out, mh_slot *slot, const mh_leaf *leaves, uint32_t leaf_count,
                         mh_error *err)
 {
-    mh_batch *batch;
+    mh_batch *batch = NULL;
     const mh_layout layout = {.field_count = leaf_count};
-    MH_TRY(mh_batch_new(&batch, &layout, 0, err));
+    mh_status status = mh_batch_new(&batch, &layout, 0, err);
+    if (!batch)
+        return status;
     batch->slot = slot;
     batch->lent = true;
     mh_slot_hold(slot, 1);
