@@ -112,10 +112,10 @@ def page(found: dict[str, Any]) -> str:
 def picture(rows: list[Row]) -> str:
     """Accelerator use of each arm over step time."""
     steps = sorted({row["step_s"] for row in rows})
-    wide, high, left, top = 640, 320, 60, 40
+    wide, high, left, top = 680, 320, 60, 40
 
     def x(step_s: float) -> float:
-        return left + (wide - left - 190) * (steps.index(step_s) / max(len(steps) - 1, 1))
+        return left + (wide - left - 230) * (steps.index(step_s) / max(len(steps) - 1, 1))
 
     def y(use: float) -> float:
         return top + (high - top - 50) * (1 - use)
@@ -149,7 +149,7 @@ def picture(rows: list[Row]) -> str:
         ]
         at = top + 12 + 22 * number
         parts.append(
-            f'<rect x="{wide - 172}" y="{at - 10}" width="12" height="12" fill="{COLOURS[arm]}"/>'
+            f'<rect x="{wide - 212}" y="{at - 10}" width="12" height="12" fill="{COLOURS[arm]}"/>'
         )
-        parts.append(f'<text x="{wide - 154}" y="{at}">{NAMES[arm]}</text>')
+        parts.append(f'<text x="{wide - 194}" y="{at}">{NAMES[arm]}</text>')
     return "\n".join([*parts, "</svg>\n"])
