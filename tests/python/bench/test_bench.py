@@ -455,7 +455,7 @@ def test_nothing_that_could_be_measured_is_a_failure(here: Path) -> None:
         (["nowhere:dataset"], "no module 'nowhere' (TARGET)"),
         (["nowhere.py:dataset"], "no file 'nowhere.py' (TARGET)"),
         (["mine:nothing"], "mine.py has no 'nothing' (TARGET): check the name"),
-        (["mine"], "TARGET is 'mine' (bench): write MODULE:NAME"),
+        (["mine"], "'mine' names no object (TARGET): write MODULE:NAME"),
         (
             ["mine:dataset", "--train-step", "mine:none"],
             "mine.py has no 'none' (--train-step)",
