@@ -65,6 +65,14 @@ typedef struct mh_loader_options {
     uint64_t memory_bytes;  /* most for batches and reads; 0: a quarter of what is available */
     const char *simulate;   /* a slow link: "latency=30ms,bandwidth=100MB/s,errors=0.1%"; or NULL */
     mh_on_error on_error;
+    /* An epoch of these samples alone, in this order where nothing shuffles them; NULL: of all. Not
+     * with MH_SHUFFLE_BLOCKS. Read by mh_loader_open only. */
+    const uint64_t *subset;
+    uint64_t subset_count;
+    /* One for each sample (of the subset): an epoch is as many draws by weight, with replacement,
+     * that follow from seed, epoch and position. Only with MH_SHUFFLE_NONE. NULL: no draws. */
+    const double *weights;
+    uint64_t weight_count;
 } mh_loader_options;
 
 MH_API void mh_loader_options_init_sized(mh_loader_options *options, size_t size);

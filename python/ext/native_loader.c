@@ -50,23 +50,27 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     static char *names[] = {"dataset",  "batch_size", "order",     "seed",   "epoch",
                             "rank",     "world",      "drop_last", "uneven", "limit_batches",
                             "threads",  "in_flight",  "prefetch",  "memory", "simulate",
-                            "on_error", NULL};
+                            "on_error", "subset",     "weights",   NULL};
     PyObject *dataset;
+    Py_buffer subset = {0}, weights = {0}; /* uint64, float64; of None: nothing */
     const char *order, *on_error;
     unsigned long long batch_size, seed, epoch, rank, world, limit, memory;
     mh_loader_options options;
     mh_error err;
     mh_status status;
     mh_loader_options_init(&options);
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OKsKKKKppKiIIKzs:NativeLoader", names,
-                                     &dataset, &batch_size, &order, &seed, &epoch, &rank, &world,
-                                     &options.drop_last, &options.uneven, &limit, &options.threads,
-                                     &options.in_flight, &options.prefetch, &memory,
-                                     &options.simulate, &on_error))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OKsKKKKppKiIIKzsz*z*:NativeLoader",
+                                     names, &dataset, &batch_size, &order, &seed, &epoch, &rank,
+                                     &world, &options.drop_last, &options.uneven, &limit,
+                                     &options.threads, &options.in_flight, &options.prefetch,
+                                     &memory, &options.simulate, &on_error, &subset, &weights))
         return NULL;
     const mh_module *module = PyType_GetModuleState(type);
-    if (!Py_IS_TYPE(dataset, module->dataset_type))
-        return PyErr_Format(PyExc_TypeError, "dataset should be a Dataset");
+    loader_object *self = NULL;
+    if (!Py_IS_TYPE(dataset, module->dataset_type)) {
+        PyErr_Format(PyExc_TypeError, "dataset should be a Dataset");
+        goto end;
+    }
     options.batch_size = batch_size;
     options.shuffle = (mh_shuffle)place_of(shuffles, MH_SHUFFLE_KINDS, order);
     options.on_error = (mh_on_error)place_of(on_errors, MH_ON_ERROR_KINDS, on_error);
@@ -76,9 +80,13 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     options.world = world;
     options.limit_batches = limit;
     options.memory_bytes = memory;
-    loader_object *self = mh_object_new(type);
+    options.subset = subset.buf;
+    options.subset_count = (uint64_t)subset.len / sizeof *options.subset;
+    options.weights = weights.buf;
+    options.weight_count = (uint64_t)weights.len / sizeof *options.weights;
+    self = mh_object_new(type);
     if (!self)
-        return NULL;
+        goto end;
     self->fork_generation = mh_fork_generation();
     self->sync.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     self->sync.ended = true;
@@ -90,6 +98,9 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
         mh_raise(module, &err);
         Py_CLEAR(self);
     }
+end:
+    PyBuffer_Release(&subset);
+    PyBuffer_Release(&weights);
     return (PyObject *)self;
 }
 

@@ -1,5 +1,6 @@
 """The C core, as Python sees it."""
 
+from array import array
 from collections.abc import Callable, Sequence
 from os import PathLike
 from types import FrameType
@@ -277,6 +278,8 @@ class NativeLoader:
         memory: int,
         simulate: str | None,
         on_error: str,
+        subset: array[int] | None,
+        weights: array[float] | None,
     ) -> None: ...
     def begin(self, epoch: int, start: int, /) -> int: ...
     def next(self, turn: int, /) -> tuple[NativeField, ...] | None: ...

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, SupportsFloat
 
 from millhead import _core
 from millhead._data_options import DataOptions, Range
@@ -19,6 +19,7 @@ from millhead._loader_counts import LoaderCounts
 from millhead._memory_sizes import parse_memory
 from millhead._native_arrays import Data, Opened
 from millhead._rank_info import rank_info
+from millhead._sample_choice import SampleChoice, Subset
 
 __all__ = ["Loader"]
 
@@ -31,7 +32,7 @@ _ORDERS: dict[bool | str, str] = {
 }
 
 #: Arguments that the loader will have.
-_LATER = frozenset(["subset", "weights", "cache_check"])
+_LATER = frozenset(["cache_check"])
 
 #: Arguments of torch's DataLoader that have another name here.
 _TORCH_NAMES = {
@@ -62,6 +63,10 @@ class Loader:
         window, stride, select, target, decode: which parts of arrays with named dimensions are
             samples, ``window={"time": 4, "lat": 64}``; ``select`` has a slice of places or a pair
             of coordinates for a dimension, ``target`` the offset of a second window.
+        subset: the samples an epoch is made of, in this order where nothing shuffles them: numbers, a
+            slice, a part like ``0.1``, or ``(0.1, seed)``: that many chosen at random, once.
+        weights: one for each sample (of the subset): an epoch is as many draws by weight, with
+            replacement, that follow from seed, epoch and position. Without ``shuffle``.
         shuffle: False, True (a full shuffle that takes no memory), ``"blocks"`` (samples of a chunk
             come close in time, mixed with those of others: docs/arrays.md), or ``"torch"``: the
             order of torch's DistributedSampler for the same seed and epoch.
@@ -116,6 +121,8 @@ class Loader:
         select: Mapping[str, Range] | None = None,
         target: Mapping[str, int] | None = None,
         decode: str | None = "cf",
+        subset: Subset | None = None,
+        weights: Iterable[SupportsFloat] | None = None,
         shuffle: bool | str = False,
         seed: int = 0,
         epoch: int = 0,
@@ -153,6 +160,8 @@ class Loader:
         self.cache = cache
         self.index = index
         self.storage_options = storage_options
+        self.subset = subset
+        self.weights = weights
         self.shuffle = shuffle
         self.seed = _whole("seed", seed, 0)
         self.epoch = _whole("epoch", epoch, 0)
@@ -181,6 +190,7 @@ class Loader:
             cache,
         )
         self._opened = Opened(data, self.fields, output, options)
+        self._choice = SampleChoice.of(subset, weights, self._opened.core.count)
         self.pin_memory = bool(pin_memory)
         self._pins = self.pin_memory and _can_pin(self._opened)
         self.world, self.rank = _world_and_rank(rank, world)
@@ -216,6 +226,8 @@ class Loader:
             memory=parse_memory(self.memory) or 0,
             simulate=self.simulate,
             on_error=self.on_error,
+            subset=self._choice.numbers,
+            weights=self._choice.weights,
         )
 
     def __repr__(self) -> str:
@@ -320,6 +332,7 @@ class Loader:
             "order": self._order,
             "count": self._opened.core.count,
             "fingerprint": f"{self._opened.core.fingerprint:016x}",
+            "choice": self._choice.identity(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -339,6 +352,8 @@ class Loader:
                 continue
             if name == "order":
                 name, found, own = "shuffle", _shuffle_of(found), self.shuffle
+            if name == "choice":
+                raise ValueError("the state is of another subset= or weights= than this loader's")
             raise ValueError(
                 f"the state's {name} is {found!r}, this loader's is {own!r}: it would go on with "
                 "other samples"

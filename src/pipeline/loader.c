@@ -279,7 +279,7 @@ void mh_loader_position(const mh_loader *self, uint64_t *out_epoch, uint64_t *ou
     uint64_t start = self->due_epoch == self->stream.start_epoch ? self->stream.start : 0;
     uint64_t done = start + self->due_index * self->options.batch_size * self->options.world;
     *out_epoch = self->due_epoch;
-    *out_samples = done < self->dataset->count ? done : self->dataset->count;
+    *out_samples = done < self->stream.choice.count ? done : self->stream.choice.count;
 }
 
 /* What nobody has begun is not read; what is being read is waited for. */

@@ -49,6 +49,10 @@ static mh_status check_options(const mh_loader_options *o, mh_error *err)
                        o->prefetch);
     if (o->drop_last && o->uneven)
         return mh_fail(err, MH_ERR_INVALID, "drop_last and uneven exclude each other");
+    if (o->weights && o->shuffle != MH_SHUFFLE_NONE)
+        return mh_fail(err, MH_ERR_INVALID, "weights draw samples at random: leave shuffle out");
+    if (o->subset && o->shuffle == MH_SHUFFLE_BLOCKS)
+        return mh_fail(err, MH_ERR_INVALID, "shuffle by blocks takes no subset: it shuffles all");
     return MH_OK;
 }
 
@@ -70,9 +74,13 @@ static mh_status take_options(mh_loader *self, const mh_loader_options *given, m
     if (given)
         MH_TRY(MH_SIZED_TAKE(o, given, mh_loader_options, on_error, err));
     MH_TRY(check_options(o, err));
-    if (o->start > self->dataset->count)
+    MH_TRY(mh_choice_init(&self->stream.choice, self->dataset->count, o->subset, o->subset_count,
+                          o->weights, o->weight_count, err));
+    o->subset = NULL; /* the caller's */
+    o->weights = NULL;
+    if (o->start > self->stream.choice.count)
         return mh_fail(err, MH_ERR_INVALID, "position %llu is beyond the %llu samples",
-                       (unsigned long long)o->start, (unsigned long long)self->dataset->count);
+                       (unsigned long long)o->start, (unsigned long long)self->stream.choice.count);
     if (o->threads < 0)
         o->threads = default_threads();
     if (!o->in_flight)
@@ -211,7 +219,7 @@ static uint32_t horizon_of(const mh_loader *self, uint64_t unit_bytes)
     uint64_t batches = samples / o->batch_size + 2;
     if (batches > PLAN_MOST / (uses ? uses : 1))
         batches = PLAN_MOST / (uses ? uses : 1);
-    uint64_t epoch = data->count / o->world / o->batch_size;
+    uint64_t epoch = self->stream.choice.count / o->world / o->batch_size;
     if (batches > epoch + self->depth)
         batches = epoch + self->depth;
     if (batches > PREFETCH_MOST)
@@ -308,7 +316,6 @@ static mh_status make_plan(mh_loader *self, mh_error *err)
     MH_TRY(make_ring(self, err));
     MH_TRY(make_rooms(self, err));
     self->stream.options = &self->options;
-    self->stream.count = self->dataset->count;
     self->stream.spec = blocks_of(self->dataset);
     if (!self->dataset->by_units)
         return MH_OK;

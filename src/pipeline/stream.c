@@ -20,8 +20,8 @@ static mh_share_mode mode_of(const mh_loader_options *o)
 static mh_status share_of(const mh_stream *self, uint64_t epoch, mh_share *out, mh_error *err)
 {
     const mh_loader_options *o = self->options;
-    return mh_share_init(out, self->count, start_of(self, epoch), o->world, o->rank, mode_of(o),
-                         err);
+    return mh_share_init(out, self->choice.count, start_of(self, epoch), o->world, o->rank,
+                         mode_of(o), err);
 }
 
 /* The legs of other numbers of ranks, and what this one had before the start, are behind. */
@@ -33,13 +33,14 @@ static mh_status block_share_of(const mh_stream *self, uint64_t epoch, mh_block_
     uint32_t count = epoch == self->start_epoch ? self->leg_count : 0;
     const uint64_t done = count ? self->legs_done : 0, start = start_of(self, epoch);
     memcpy(legs, self->legs, sizeof self->legs);
-    if ((start - done) % o->world && start < self->count)
+    if ((start - done) % o->world && start < self->choice.count)
         return mh_fail(err, MH_ERR_INVALID,
                        "position %llu is not one that %llu ranks reach together",
                        (unsigned long long)start, (unsigned long long)o->world);
     if (start > done)
         legs[count++] = (mh_leg){o->world, (start - done + o->world - 1) / o->world};
-    return mh_block_share_init(out, self->count, legs, count, o->world, o->rank, mode_of(o), err);
+    return mh_block_share_init(out, self->choice.count, legs, count, o->world, o->rank, mode_of(o),
+                               err);
 }
 
 static mh_status length_of(const mh_stream *self, uint64_t epoch, uint64_t *out, mh_error *err)
@@ -103,9 +104,9 @@ static void forget_order(mh_stream *self)
 mh_status mh_stream_seek(mh_stream *self, uint64_t epoch, uint64_t start, mh_error *err)
 {
     uint64_t length;
-    if (start > self->count)
+    if (start > self->choice.count)
         return mh_fail(err, MH_ERR_INVALID, "position %llu is beyond the %llu samples",
-                       (unsigned long long)start, (unsigned long long)self->count);
+                       (unsigned long long)start, (unsigned long long)self->choice.count);
     forget_order(self);
     if (epoch != self->start_epoch || start < self->legs_done)
         self->leg_count = 0;
@@ -126,11 +127,12 @@ mh_status mh_stream_seek_legs(mh_stream *self, uint64_t epoch, const mh_leg *leg
     if (count > MH_LEGS_MOST)
         return mh_fail(err, MH_ERR_INVALID, "%u legs of an epoch, and %d are the most", count,
                        MH_LEGS_MOST);
-    MH_TRY(mh_block_share_init(&share, self->count, legs, count, 1, 0, MH_SHARE_UNEVEN, err));
+    MH_TRY(
+        mh_block_share_init(&share, self->choice.count, legs, count, 1, 0, MH_SHARE_UNEVEN, err));
     if (count)
         memcpy(self->legs, legs, count * sizeof *legs);
     self->leg_count = count;
-    self->legs_done = self->count - share.length;
+    self->legs_done = self->choice.count - share.length;
     self->start_epoch = epoch;
     return mh_stream_seek(self, epoch, self->legs_done, err);
 }
@@ -138,6 +140,7 @@ mh_status mh_stream_seek_legs(mh_stream *self, uint64_t epoch, const mh_leg *leg
 void mh_stream_close(mh_stream *self)
 {
     forget_order(self);
+    mh_choice_deinit(&self->choice);
 }
 
 mh_status mh_stream_peek(mh_stream *self, mh_stream_batch *out, mh_error *err)
@@ -170,7 +173,8 @@ void mh_stream_take(mh_stream *self, const mh_stream_batch *batch, uint64_t *num
         numbers[i] = mh_blocks_at(self->blocks, &self->share, first + i, &positions[i]);
     uint64_t position = start_of(self, self->epoch) + o->rank + first * o->world;
     for (uint64_t i = 0; i < batch->samples && self->order; i++, position += o->world) {
-        numbers[i] = mh_order_at(self->order, first + i);
+        numbers[i] = mh_choice_at(&self->choice, o->seed, self->epoch,
+                                  mh_order_at(self->order, first + i), 0);
         positions[i] = position;
     }
 }
@@ -188,10 +192,12 @@ static uint64_t mix(uint64_t bits)
 uint64_t mh_stream_substitute(const mh_stream *self, uint64_t epoch, uint64_t position,
                               uint32_t attempt)
 {
-    const uint64_t golden = UINT64_C(0x9E3779B97F4A7C15);
-    uint64_t state = mix(self->options->seed + golden);
+    const uint64_t golden = UINT64_C(0x9E3779B97F4A7C15), seed = self->options->seed;
+    uint64_t state = mix(seed + golden);
     state = mix(state + epoch);
     state = mix(state + position);
     state = mix(state + attempt);
-    return state % self->count;
+    if (mh_choice_draws(&self->choice)) /* another draw for the same place */
+        return mh_choice_at(&self->choice, seed, epoch, position % self->choice.count, attempt + 1);
+    return mh_choice_at(&self->choice, seed, epoch, state % self->choice.count, 0);
 }

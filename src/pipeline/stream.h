@@ -5,13 +5,14 @@
 #define MH_PIPELINE_STREAM_H
 
 #include "order/blocks.h"
+#include "order/choice.h"
 #include "order/order.h"
 #include <millhead/loader.h>
 
 /* One thread at a time. */
 typedef struct mh_stream {
     const mh_loader_options *options; /* the loader's */
-    uint64_t count;                   /* samples of the dataset */
+    mh_choice choice;                 /* of the dataset's samples */
     mh_block_spec spec;               /* of MH_SHUFFLE_BLOCKS */
     mh_order *order;                  /* of `epoch`; NULL: not made yet */
     mh_blocks *blocks;                /* the same for MH_SHUFFLE_BLOCKS, */

@@ -511,7 +511,6 @@ def test_what_is_wrong_with_the_data_has_its_exception(paths: list[str], tmp_pat
         ({"window": {"x": 4.0}}, TypeError, "window should have whole numbers"),
         ({"select": {"x": 4}}, TypeError, "a slice of places or a pair"),
         ({"storage_options": "key"}, TypeError, "storage_options should be a dict"),
-        ({"weights": [1]}, ValueError, "weights= is not there yet"),
         ({"pin_memory": True, "output": "numpy"}, ValueError, "pin_memory=True needs torch"),
         ({"shuffle": "other"}, ValueError, "shuffle should be"),
         ({"output": "jax"}, ValueError, "not there yet"),
