@@ -246,6 +246,11 @@ static void print_limit(const mh_plan_whatif *plan)
                      "accelerators, or make samples cheaper.\n",
                      plan->cpus,
                      needed->cpus_busy / (needed->wait_share < 1 ? 1 - needed->wait_share : 1));
+    else if (plan->others > 0.1)
+        (void)printf(
+            "other processes take the CPUs\n(%.1f threads of theirs want one). Let those end, "
+            "or give the run more CPUs.\n",
+            plan->others);
     else
         (void)printf("the loop itself takes batches over\nno faster, or they are too uneven. "
                      "millhead doctor says which.\n");

@@ -261,7 +261,7 @@ typedef struct mh_whatif_point {
 typedef struct mh_plan_whatif {
     mh_whatif_point measured; /* what was */
     mh_whatif_point asked;    /* the options, what was not given as in the run */
-    mh_whatif_point needed;   /* with the workers and the prefetch it takes */
+    mh_whatif_point needed;   /* with the doctor's workers, and the prefetch it takes then */
     int enough;               /* 1: needed waits for MH_WHATIF_WAIT at most; 0: more workers and
                                  prefetch would not change it */
     int cpus;                 /* counted with; 0: not known, CPUs are no limit */

@@ -39,7 +39,7 @@ void mh_say_fix(mh_verdict *out, const char *format, ...)
 
 double mh_read_per_s(const mh_inquiry *inquiry)
 {
-    return inquiry->steady_ns > 0 ? inquiry->sums.read_bytes / inquiry->steady_ns * 1e9 : 0;
+    return inquiry->steady_ns > 0 ? inquiry->load.read_bytes / inquiry->steady_ns * 1e9 : 0;
 }
 
 /* A mean over the steady batches, in seconds. */
@@ -52,7 +52,7 @@ static double per_batch(const mh_inquiry *inquiry, double ns)
 
 static void say_fetch(const mh_inquiry *inquiry)
 {
-    const mh_costs *costs = &inquiry->sums.costs;
+    const mh_costs *costs = &inquiry->load.costs;
     double cpu = costs->fetch_cpu + costs->read_cpu;
     double fetch = cpu + costs->fetch_delay + costs->fetch_blocked;
     if (inquiry->sums.cpu_known * 2 < inquiry->sums.batches) {
@@ -71,7 +71,7 @@ static void say_fetch(const mh_inquiry *inquiry)
 static void say_lock(const mh_inquiry *inquiry)
 {
     double locked = inquiry->facts->usage.workers_locked;
-    if (mh_lock_holds_up(inquiry))
+    if (mh_lock_is_shared(&inquiry->load))
         mh_evidence(inquiry->out,
                     "workers wait for each other: on average %.2g of %d are waiting for a lock "
                     "that processes share",
@@ -81,12 +81,12 @@ static void say_lock(const mh_inquiry *inquiry)
 static void say_storage(const mh_inquiry *inquiry)
 {
     const mh_sums *sums = &inquiry->sums;
-    double blocked_s = sums->costs.fetch_blocked / 1e9;
+    double blocked_s = inquiry->load.costs.fetch_blocked / 1e9;
     if (blocked_s <= 0 || sums->cpu_known * 2 < sums->batches)
         return;
     mh_evidence(inquiry->out,
                 "%s came from storage, %s per second blocked; the disk was %.0f %% busy",
-                MH_BYTES(sums->read_bytes), MH_BYTES(sums->read_bytes / blocked_s),
+                MH_BYTES(inquiry->load.read_bytes), MH_BYTES(inquiry->load.read_bytes / blocked_s),
                 100 * inquiry->facts->usage.disk_busy);
 }
 
@@ -142,7 +142,7 @@ static void say_hot(const mh_inquiry *inquiry, const char *stage, const char *of
 void mh_say_loss(const mh_inquiry *inquiry)
 {
     const mh_facts *facts = inquiry->facts;
-    const mh_costs *costs = &inquiry->sums.costs;
+    const mh_costs *costs = &inquiry->load.costs;
     mh_verdict *out = inquiry->out;
     switch (inquiry->loss) {
     case MH_LOSS_FETCH_CPU:
@@ -245,8 +245,8 @@ void mh_say_trust(const mh_inquiry *inquiry)
     mh_evidence(inquiry->out, "the simulated run is within %.1f %% of the measured one",
                 100 * inquiry->out->replay_off);
     int main_unknown = !inquiry->costing.main_known && inquiry->sums.train_known == 0;
-    double step_cpu = inquiry->sums.costs.train_cpu;
-    double step = inquiry->sums.step - inquiry->sums.costs.step_delay; /* others' doing */
+    double step_cpu = inquiry->load.costs.train_cpu;
+    double step = inquiry->sums.step - inquiry->load.costs.step_delay; /* others' doing */
     if (main_unknown && step_cpu > 0.5 * step && facts->vantage != MH_VANTAGE_LOG)
         mh_evidence(inquiry->out, "the step's CPU time may be training or other work: "
                                   "millhead.StepTimer tells them apart");

@@ -7,17 +7,14 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "diagnose/judging.h"
+#include "plan/workers.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define HALF 0.5
-/* Two settings this close are the same; the smaller is taken. */
+/* Two settings of other kinds this close are the same; the first is taken. */
 #define SAME 1.03
-/* Most workers ever advised, and for waiting that needs no CPU on a machine with few: each takes
- * memory for its interpreter and its batches. */
-#define WORKERS_MOST 64
-#define WORKERS_WAITING 32
 
 typedef struct fix_try {
     double ns;
@@ -35,40 +32,15 @@ static mh_status try_options(const mh_inquiry *inquiry, const mh_replay_options 
     return MH_OK;
 }
 
-/* The smallest number of workers, up to `most`, that is as good as any. */
-static mh_status best_workers(const mh_inquiry *inquiry, int most, fix_try *best, mh_error *err)
+/* As many workers as the run needs, where that is more than it has and wins something. */
+static mh_status best_workers(const mh_inquiry *inquiry, fix_try *best, mh_error *err)
 {
-    static const int numbers[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, WORKERS_MOST};
+    fix_try needed;
     *best = (fix_try){inquiry->base_ns, inquiry->base.workers};
-    mh_replay_options options = inquiry->base;
-    for (size_t at = 0; at < sizeof numbers / sizeof *numbers && numbers[at] <= most; at++) {
-        if (numbers[at] <= inquiry->base.workers)
-            continue;
-        options.workers = numbers[at];
-        MH_TRY(try_options(inquiry, &options, options.workers, best, err));
-    }
-    if (most <= inquiry->base.workers || most > WORKERS_MOST)
-        return MH_OK;
-    options.workers = most;
-    return try_options(inquiry, &options, most, best, err);
-}
-
-static int workers_for_cpu(const mh_inquiry *inquiry)
-{
-    double left = mh_cpus_left(inquiry->facts);
-    if (left <= 0)
-        return 8; /* not known: what most machines have */
-    return left < WORKERS_MOST ? (int)(left + 0.5) : WORKERS_MOST;
-}
-
-static int workers_for_waiting(const mh_inquiry *inquiry)
-{
-    int cpus = inquiry->facts->cpus;
-    if (cpus * 4 >= WORKERS_MOST || inquiry->base.workers * 4 >= WORKERS_MOST)
-        return WORKERS_MOST;
-    int most = WORKERS_WAITING;
-    most = cpus * 4 > most ? cpus * 4 : most;
-    return inquiry->base.workers * 4 > most ? inquiry->base.workers * 4 : most;
+    MH_TRY(mh_inquiry_workers(inquiry, &needed.value, &needed.ns, err));
+    if (needed.value > best->value && needed.ns * MH_SAME < best->ns)
+        *best = needed;
+    return MH_OK;
 }
 
 static int collate_waits(const mh_inquiry *inquiry)
@@ -77,7 +49,7 @@ static int collate_waits(const mh_inquiry *inquiry)
     /* on busy CPUs it waits for threads of its own, that wait for a CPU */
     int busy = inquiry->own_cpus + inquiry->other_cpus >= MH_SATURATED * facts->cpus;
     return (!busy || facts->workers > 0) &&
-           inquiry->sums.costs.collate_blocked > inquiry->sums.costs.collate_cpu;
+           inquiry->load.costs.collate_blocked > inquiry->load.costs.collate_cpu;
 }
 
 static mh_replay_options at_half(const mh_inquiry *inquiry)
@@ -129,7 +101,7 @@ static double bound_by_storage(const mh_inquiry *inquiry, double gain)
 /* Whether what is wrong with fetching is in its CPU time and its waiting alike. */
 static int changes_both(const mh_inquiry *inquiry)
 {
-    return inquiry->slow.worker >= 0 || mh_lock_holds_up(inquiry);
+    return inquiry->slow.worker >= 0 || mh_lock_is_shared(&inquiry->load);
 }
 
 /* The gain of a fix is never more than that of having no such loss at all; other workers change
@@ -249,12 +221,6 @@ static int is_generator(const mh_inquiry *inquiry)
     return strcmp(inquiry->facts->kind, "iterable") == 0;
 }
 
-/* One that has it already: one thread or process makes all items, and there cannot be more. */
-static int is_prefetched(const mh_inquiry *inquiry)
-{
-    return strcmp(inquiry->facts->kind, "prefetch") == 0;
-}
-
 static const char *why_workers(const mh_inquiry *inquiry)
 {
     if (inquiry->base.workers == 0)
@@ -306,13 +272,13 @@ static mh_status advise_more_waiting(mh_inquiry *inquiry, const fix_try *found, 
 
 /* Without workers, and none advised: where they would be but for the text they had to pickle, that
  * is what there is to say. */
-static mh_status explain_text(mh_inquiry *inquiry, int most_workers, mh_error *err)
+static mh_status explain_text(mh_inquiry *inquiry, mh_error *err)
 {
     mh_verdict *out = inquiry->out;
     mh_inquiry other = *inquiry;
     fix_try workers;
     other.window.batch_texts = 0;
-    MH_TRY(best_workers(&other, most_workers, &workers, err));
+    MH_TRY(best_workers(&other, &workers, err));
     if (mh_inquiry_gain(inquiry, workers.ns) < MH_GAIN_MATTERS)
         return MH_OK;
     mh_evidence(out,
@@ -363,27 +329,17 @@ static mh_status fix_lock(mh_inquiry *inquiry, mh_error *err)
     return MH_OK;
 }
 
-/* How many workers may be advised: each worker of a stream may read all of it. The first one only
- * moves the work. */
-static int most_useful_workers(const mh_inquiry *inquiry, int most)
-{
-    int stream = inquiry->facts->iterable || is_generator(inquiry) || is_prefetched(inquiry);
-    int alike = inquiry->base.workers > 1 ? inquiry->base.workers : 1;
-    return stream && most > alike ? alike : most;
-}
-
 /* More workers, or cheaper work: whichever wins clearly more, workers where it is close. The first
  * worker is worth it whenever it wins anything: without one nothing overlaps. */
-static mh_status fix_making(mh_inquiry *inquiry, int most_workers, mh_error *err)
+static mh_status fix_making(mh_inquiry *inquiry, mh_error *err)
 {
     double half;
     fix_try workers;
-    if (inquiry->loss != MH_LOSS_COLLATE && mh_lock_holds_up(inquiry))
+    if (inquiry->loss != MH_LOSS_COLLATE && mh_lock_is_shared(&inquiry->load))
         return fix_lock(inquiry, err);
-    most_workers = most_useful_workers(inquiry, most_workers);
     mh_replay_options options = at_half(inquiry);
     MH_TRY(mh_inquiry_time(inquiry, &options, &half, err));
-    MH_TRY(best_workers(inquiry, most_workers, &workers, err));
+    MH_TRY(best_workers(inquiry, &workers, err));
     double saved_half = inquiry->base_ns - half, saved_workers = inquiry->base_ns - workers.ns;
     int first_ones =
         inquiry->base.workers == 0 && mh_inquiry_gain(inquiry, workers.ns) >= MH_GAIN_MATTERS;
@@ -394,7 +350,7 @@ static mh_status fix_making(mh_inquiry *inquiry, int most_workers, mh_error *err
         return MH_OK;
     }
     advise_half(inquiry, half);
-    return inquiry->costing.pickling > 0 ? explain_text(inquiry, most_workers, err) : MH_OK;
+    return inquiry->costing.pickling > 0 ? explain_text(inquiry, err) : MH_OK;
 }
 
 static mh_status fix_half(mh_inquiry *inquiry, mh_error *err)
@@ -416,7 +372,7 @@ static mh_status fix_transfer(mh_inquiry *inquiry, mh_error *err)
 {
     MH_TRY(fix_half(inquiry, err));
     mh_verdict *out = inquiry->out;
-    if (mh_drawing_is_most(&inquiry->sums.costs)) {
+    if (mh_drawing_is_most(&inquiry->load.costs)) {
         mh_say_fix(
             out,
             "make the sampler cheaper (workers do not help): draw the order of an epoch in one "
@@ -444,7 +400,7 @@ static mh_status fix_tail(mh_inquiry *inquiry, mh_error *err)
 
     fix_try deeper = {inquiry->base_ns, inquiry->base.prefetch};
     fix_try as_ready = {inquiry->base_ns, 1}, workers;
-    MH_TRY(best_workers(inquiry, workers_for_waiting(inquiry), &workers, err));
+    MH_TRY(best_workers(inquiry, &workers, err));
     if (inquiry->base.workers > 0) {
         options = inquiry->base;
         for (int times = 2; times <= 8 && inquiry->base.prefetch <= 16; times *= 2) {
@@ -591,11 +547,9 @@ static mh_status fix_fetching(mh_inquiry *inquiry, mh_error *err)
     MH_TRY(fix_slow_worker(inquiry, &advised, err));
     if (advised)
         return MH_OK;
-    if (waits && inquiry->out->cause == MH_CAUSE_LATENCY)
-        return fix_making(inquiry, workers_for_waiting(inquiry), err);
-    if (waits && inquiry->base.workers > 0)
+    if (waits && inquiry->out->cause != MH_CAUSE_LATENCY && inquiry->base.workers > 0)
         return fix_half(inquiry, err); /* a disk */
-    return fix_making(inquiry, workers_for_cpu(inquiry), err);
+    return fix_making(inquiry, err);
 }
 
 mh_status mh_fix_make(mh_inquiry *inquiry, mh_error *err)
@@ -605,9 +559,7 @@ mh_status mh_fix_make(mh_inquiry *inquiry, mh_error *err)
     case MH_LOSS_FETCH_BLOCKED:
         return fix_fetching(inquiry, err);
     case MH_LOSS_COLLATE:
-        return fix_making(
-            inquiry,
-            collate_waits(inquiry) ? workers_for_waiting(inquiry) : workers_for_cpu(inquiry), err);
+        return fix_making(inquiry, err);
     case MH_LOSS_TRANSFER:
         return fix_transfer(inquiry, err);
     case MH_LOSS_MAIN:

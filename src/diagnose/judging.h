@@ -4,7 +4,7 @@
 #ifndef MH_DIAGNOSE_JUDGING_H
 #define MH_DIAGNOSE_JUDGING_H
 
-#include "plan/batch_costs.h"
+#include "plan/load.h"
 
 /* The few numbers that decide. A gain is run time now / run time without the cause. */
 #define MH_GAIN_MATTERS                                                                            \
@@ -13,13 +13,6 @@
 #define MH_GAIN_STARTUP 1.1  /* start-up happens once: a longer run has less of it */
 #define MH_GAIN_HANDOVER 1.2 /* torch takes about 1 ms to hand a batch over, healthy or not */
 #define MH_SATURATED 0.85    /* of the CPUs busy: the rest is lost to switching and imbalance */
-#define MH_CROWDED 1.5       /* runnable threads per CPU from which on they hinder each other */
-
-/* Workers that wait for a lock, on average, and their share of those that fetch. Of two that do
- * nothing else one holds it and one waits, the half; with a quarter it is held nearly all the time,
- * 0.9 of it where arrivals are random. */
-#define MH_LOCK_QUEUE 0.5
-#define MH_LOCK_SHARE 0.25
 
 #define MH_PROBES_ENOUGH 20  /* before their answer counts */
 #define MH_BATCHES_ENOUGH 20 /* before anything is said of a run's pace */
@@ -40,10 +33,9 @@ typedef enum mh_loss {
 typedef struct mh_sums { /* ns over the steady part: all batches that are first of no epoch */
     double first_step;   /* steps of first batches */
     double batches, wait, step, all_wait, all_step, startup; /* startup, all_: of the whole run */
-    mh_costs costs;
     double helpers;  /* CPU time of other threads of the processes that made the batches */
     double fetch_ns; /* as measured, of steady batches */
-    double excess, read_bytes;
+    double excess;
     double excess_batches, excess_held; /* batches above the mean excess, and what they hold */
     double excess_first_epoch;
     double fetch_known, cpu_known, train_known; /* batches for which it was measured */
@@ -62,6 +54,7 @@ typedef struct mh_inquiry {
     double scale_epochs, scale_batches; /* from the window to the run */
     mh_costing costing;
     mh_sums sums;
+    mh_load load;
     mh_replay_options base; /* as measured */
     double base_ns;         /* replayed as measured */
     double measured_ns;     /* waits, steps and set-up */
@@ -83,9 +76,8 @@ typedef struct mh_inquiry {
 mh_status mh_inquiry_time(const mh_inquiry *inquiry, const mh_replay_options *options, double *ns,
                           mh_error *err);
 
-/* Whether workers wait for each other: for a lock, or one of few places, that they share. More of
- * them then win nothing. */
-int mh_lock_holds_up(const mh_inquiry *inquiry);
+/* The smallest number of workers that does as well as any, and the run's time with it. */
+mh_status mh_inquiry_workers(const mh_inquiry *inquiry, int *workers, double *ns, mh_error *err);
 
 /* Whether there are too few batches to tell anything. */
 int mh_too_short(const mh_inquiry *inquiry);

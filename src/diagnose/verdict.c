@@ -8,6 +8,7 @@
 #include "base/struct_size.h"
 #include "diagnose/judging.h"
 #include "plan/facts.h"
+#include "plan/workers.h"
 
 /* A verdict replays some twenty times: more batches than this add seconds and no insight. */
 #define WINDOW_BATCHES 50000
@@ -16,14 +17,6 @@
 #define TAIL_SHARE 0.05
 #define TAIL_BATCHES 0.25
 #define TAIL_HELD 0.8
-/* Most threads of other processes for each CPU, and how finely their number is sought. */
-#define OTHERS_MOST 8.0
-#define OTHERS_STEPS 8
-/* Bytes from storage per second of being blocked. Below the first even the slowest disk, reading
- * single pages at random, would have given more; above the second nothing else can have been going
- * on for most of the time. */
-#define DISK_LEAST_PER_S 100e3
-#define DISK_SURE_PER_S 50e6
 /* Waiting that a replay of measured stages does not show is noise up to this gain. */
 #define UNEXPLAINED 1.1
 
@@ -65,29 +58,24 @@ mh_status mh_inquiry_time(const mh_inquiry *inquiry, const mh_replay_options *op
     return MH_OK;
 }
 
-/* --- summing up ------------------------------------------------------------------------------ */
-
-static void add_costs(mh_costs *sum, const mh_costs *costs)
+/* The run's time with so many workers. In a crowd whoever hands batches over wants a CPU too, and
+ * waits for it in the same crowd. */
+static mh_status time_with_workers(const void *given, int workers, double *ns, mh_error *err)
 {
-    sum->fetch_cpu += costs->fetch_cpu;
-    sum->read_cpu += costs->read_cpu;
-    sum->fetch_blocked += costs->fetch_blocked;
-    sum->fetch_delay += costs->fetch_delay;
-    sum->pool_cpu += costs->pool_cpu;
-    sum->collate_cpu += costs->collate_cpu;
-    sum->collate_blocked += costs->collate_blocked;
-    sum->collate_delay += costs->collate_delay;
-    sum->transfer += costs->transfer;
-    sum->transfer_delay += costs->transfer_delay;
-    sum->drawing += costs->drawing;
-    sum->passing += costs->passing;
-    sum->unknown += costs->unknown;
-    sum->main_cpu += costs->main_cpu;
-    sum->main_blocked += costs->main_blocked;
-    sum->train_cpu += costs->train_cpu;
-    sum->train_blocked += costs->train_blocked;
-    sum->step_delay += costs->step_delay;
+    const mh_inquiry *inquiry = given;
+    mh_replay_options options = inquiry->base;
+    options.workers = workers;
+    options.transfer = mh_crowd_eases(&inquiry->load, workers);
+    return mh_inquiry_time(inquiry, &options, ns, err);
 }
+
+mh_status mh_inquiry_workers(const mh_inquiry *inquiry, int *workers, double *ns, mh_error *err)
+{
+    return mh_workers_fewest(workers, ns, mh_workers_worth_trying(&inquiry->load, 1),
+                             time_with_workers, inquiry, err);
+}
+
+/* --- summing up ------------------------------------------------------------------------------ */
 
 /* Adds one steady batch's wait to the stages it was for: taking it over first, then in the
  * proportions in which it was made and passed on. */
@@ -132,7 +120,6 @@ static void sum_up(mh_inquiry *inquiry)
         sums->batches++;
         sums->wait += mh_ns(batch->wait);
         sums->step += mh_ns(batch->step);
-        sums->read_bytes += mh_ns(batch->read_bytes);
         sums->fetch_ns += mh_ns(batch->fetch);
         sums->helpers += mh_ns(batch->fetch_helpers) + mh_ns(batch->collate_helpers);
         sums->excess += mh_excess(batch, &costs);
@@ -141,11 +128,11 @@ static void sum_up(mh_inquiry *inquiry)
                         MH_NOT_MEASURED;
         sums->cpu_known += cpu_known;
         sums->train_known += batch->step_train != MH_NOT_MEASURED;
-        add_costs(&sums->costs, &costs);
         share_wait(stages, &costs, mh_ns(batch->wait), cpu_known);
         stages->main += costs.main_cpu + costs.main_blocked;
     }
     sums->startup += mh_ns(inquiry->facts->setup_ns);
+    mh_load_of(&inquiry->load, inquiry->facts, &inquiry->costing);
 }
 
 /* Whether the excess of slow samples is in few batches: those above its mean. */
@@ -186,64 +173,18 @@ static void finish_shares(mh_inquiry *inquiry)
     inquiry->out->idle_device_s = inquiry->sums.wait / 1e9;
 }
 
-static double cpu_of(const mh_costs *costs)
-{
-    return costs->fetch_cpu + costs->read_cpu + costs->collate_cpu + costs->main_cpu +
-           costs->train_cpu;
-}
-
-static double delay_of(const mh_costs *costs)
-{
-    return costs->fetch_delay + costs->collate_delay + costs->step_delay;
-}
-
 static void count_cpus(mh_inquiry *inquiry)
 {
-    const mh_costs *costs = &inquiry->sums.costs;
     const mh_usage_sum *usage = &inquiry->facts->usage;
-    double on_cpu = cpu_of(costs), delayed = delay_of(costs);
     double whole = inquiry->steady_ns > 0 ? inquiry->steady_ns : 1;
-    inquiry->own_cpus = on_cpu / whole;
-    inquiry->runnable = (on_cpu + delayed) / whole;
+    inquiry->own_cpus = mh_cpu_of(&inquiry->load.costs) / whole;
+    inquiry->runnable = mh_runnable(&inquiry->load);
     if (!usage->wall_ns)
         return;
     if (usage->loader_cpus > inquiry->own_cpus)
         inquiry->own_cpus = usage->loader_cpus;
-    if (usage->loader_cpus + usage->loader_delay > inquiry->runnable)
-        inquiry->runnable = usage->loader_cpus + usage->loader_delay;
     double others = usage->busy_cpus - usage->loader_cpus;
     inquiry->other_cpus = others > 0 ? others : 0;
-}
-
-/* More workers than CPUs, and they want them. */
-static int crowded(const mh_inquiry *inquiry)
-{
-    const mh_facts *facts = inquiry->facts;
-    return facts->cpus > 0 && facts->workers > facts->cpus &&
-           inquiry->runnable >= MH_CROWDED * facts->cpus;
-}
-
-/* The run's threads wait for a CPU because of each other, which a replay shows, and because of
- * other processes. How many threads those have is found by trying: the number with which a replay
- * delays the run as much as was measured. */
-static mh_status find_others(mh_inquiry *inquiry, mh_error *err)
-{
-    double measured = delay_of(&inquiry->sums.costs);
-    double low = 0, high = OTHERS_MOST * inquiry->base.cpus;
-    if (high <= 0 || measured < 0.01 * cpu_of(&inquiry->sums.costs) || crowded(inquiry))
-        return MH_OK; /* in a crowd of the run's own, others cannot be told apart */
-    for (int step = 0; step < OTHERS_STEPS; step++) {
-        /* none at all is the most likely */
-        inquiry->base.others = step ? (low + high) / 2 : 0;
-        mh_replay_result result;
-        MH_TRY(mh_replay(&result, &inquiry->window, &inquiry->base, err));
-        if ((double)result.delay_ns * inquiry->scale_batches < measured)
-            low = inquiry->base.others;
-        else
-            high = inquiry->base.others;
-    }
-    inquiry->base.others = low;
-    return MH_OK;
 }
 
 static mh_status begin(mh_inquiry *inquiry, mh_error *err)
@@ -273,7 +214,8 @@ static mh_status begin(mh_inquiry *inquiry, mh_error *err)
     count_cpus(inquiry);
     mh_slow_worker_find(&inquiry->slow, facts);
     mh_replay_options_init(&inquiry->base, facts);
-    MH_TRY(find_others(inquiry, err));
+    MH_TRY(mh_others_find(&inquiry->base.others, &inquiry->load, &inquiry->window, &inquiry->base,
+                          inquiry->scale_batches, err));
     MH_TRY(mh_inquiry_time(inquiry, &inquiry->base, &inquiry->base_ns, err));
     double off = mh_gain(inquiry->base_ns, inquiry->measured_ns) - 1;
     inquiry->out->replay_off = off < 0 ? -off : off;
@@ -281,16 +223,6 @@ static mh_status begin(mh_inquiry *inquiry, mh_error *err)
 }
 
 /* --- suspects: what would be won without each ------------------------------------------------ */
-
-int mh_lock_holds_up(const mh_inquiry *inquiry)
-{
-    double locked = inquiry->facts->usage.workers_locked;
-    const mh_costs *costs = &inquiry->sums.costs;
-    if (inquiry->facts->workers < 2 || inquiry->steady_ns <= 0 || locked < MH_LOCK_QUEUE)
-        return 0;
-    double fetching = (costs->fetch_cpu + costs->fetch_blocked) / inquiry->steady_ns;
-    return locked >= MH_LOCK_SHARE * fetching;
-}
 
 /* CPU time of workers beside the threads that fetch, as a multiple of theirs, from which on it is a
  * pool's; and CPUs used by other threads of Python's beside the loop, in all and for each of its
@@ -302,7 +234,7 @@ int mh_lock_holds_up(const mh_inquiry *inquiry)
 int mh_pools_crowd(const mh_inquiry *inquiry)
 {
     const mh_usage_sum *usage = &inquiry->facts->usage;
-    const mh_costs *costs = &inquiry->sums.costs;
+    const mh_costs *costs = &inquiry->load.costs;
     int cpus = inquiry->facts->cpus;
     if (!usage->wall_ns || cpus <= 0 || inquiry->facts->workers < 1 || inquiry->steady_ns <= 0)
         return 0;
@@ -322,11 +254,11 @@ int mh_pools_crowd(const mh_inquiry *inquiry)
 int mh_rival_holds_up(const mh_inquiry *inquiry)
 {
     const mh_facts *facts = inquiry->facts;
-    const mh_costs *costs = &inquiry->sums.costs;
+    const mh_costs *costs = &inquiry->load.costs;
     if (facts->rival < RIVAL_CPUS || inquiry->steady_ns <= 0)
         return 0;
     double own =
-        (cpu_of(costs) -
+        (mh_cpu_of(costs) -
          (facts->workers > 0 ? costs->fetch_cpu + costs->read_cpu + costs->collate_cpu : 0)) /
         inquiry->steady_ns;
     return facts->rival >= RIVAL_CPUS && facts->rival >= RIVAL_SHARE * own;
@@ -336,7 +268,7 @@ static int few_slow_samples(const mh_inquiry *inquiry)
 {
     const mh_facts *facts = inquiry->facts;
     const mh_sums *sums = &inquiry->sums;
-    if (!facts->samples_slow || sums->excess <= 0 || mh_lock_holds_up(inquiry))
+    if (!facts->samples_slow || sums->excess <= 0 || mh_lock_is_shared(&inquiry->load))
         return 0;
     if ((double)facts->samples_slow <= TAIL_SHARE * (double)facts->samples_timed)
         return 1;
@@ -382,9 +314,8 @@ static mh_replay_options without(mh_replay_options options, mh_loss loss)
  * other processes. Somebody has to wait for a first batch, so that does not count. */
 static double capped(const mh_inquiry *inquiry, mh_loss loss, double gain)
 {
-    const mh_sums *sums = &inquiry->sums;
-    double took =
-        loss == MH_LOSS_MAIN ? sums->costs.main_cpu + sums->costs.main_blocked : sums->wait;
+    const mh_costs *costs = &inquiry->load.costs;
+    double took = loss == MH_LOSS_MAIN ? costs->main_cpu + costs->main_blocked : inquiry->sums.wait;
     double others = mh_ns(inquiry->facts->other_ns), run = inquiry->measured_ns + others;
     double most = mh_gain(run, run - took);
     return loss != MH_LOSS_STARTUP && gain > most ? most : gain;
@@ -418,23 +349,12 @@ static mh_status try_startup(mh_inquiry *inquiry, mh_error *err)
 /* Fewer workers, where they stand in each other's way. */
 static mh_status try_crowd(mh_inquiry *inquiry, mh_error *err)
 {
-    const mh_facts *facts = inquiry->facts;
+    double then;
     inquiry->gain[MH_LOSS_CROWD] = 1;
-    if (!crowded(inquiry)) /* pools alone may crowd: their workers are enough */
+    if (!mh_crowded(&inquiry->load)) /* pools alone may crowd: their workers are enough */
         return MH_OK;
-    for (int workers = facts->cpus; workers > 0 && workers >= facts->cpus - 1; workers--) {
-        mh_replay_options options = inquiry->base;
-        options.workers = workers;
-        /* whoever hands batches over wants a CPU too, and waits for it in the same crowd */
-        options.transfer = facts->cpus / inquiry->runnable;
-        double then;
-        MH_TRY(mh_inquiry_time(inquiry, &options, &then, err));
-        double gain = mh_inquiry_gain(inquiry, then);
-        if (gain > inquiry->gain[MH_LOSS_CROWD] || !inquiry->crowd_workers) {
-            inquiry->gain[MH_LOSS_CROWD] = gain;
-            inquiry->crowd_workers = workers;
-        }
-    }
+    MH_TRY(mh_inquiry_workers(inquiry, &inquiry->crowd_workers, &then, err));
+    inquiry->gain[MH_LOSS_CROWD] = mh_inquiry_gain(inquiry, then);
     return MH_OK;
 }
 
@@ -480,55 +400,15 @@ static mh_cause cause_of_cpu(const mh_inquiry *inquiry)
     return facts->workers == 0 ? MH_CAUSE_PYTHON : MH_CAUSE_CPU;
 }
 
-/* Blocked in the thread that was watched, while threads of its own worked for it, or wanted to:
- * on a busy machine they wait for a CPU. */
-static int helpers_worked(const mh_inquiry *inquiry)
-{
-    const mh_usage_sum *usage = &inquiry->facts->usage;
-    const mh_costs *costs = &inquiry->sums.costs;
-    if (!usage->wall_ns || inquiry->facts->workers < 0 || inquiry->steady_ns <= 0)
-        return 0;
-    double watched = costs->fetch_cpu + costs->read_cpu + costs->fetch_delay + costs->collate_cpu +
-                     costs->collate_delay;
-    double helpers = usage->workers_cpus + usage->workers_delay - watched / inquiry->steady_ns;
-    if (inquiry->facts->workers == 0) {
-        /* They may be the training's: as far as steps were blocked they count as busy with that. */
-        double in_steps = (costs->main_blocked + costs->train_blocked) * inquiry->facts->cpus;
-        helpers = usage->main_cpus - (cpu_of(costs) + in_steps) / inquiry->steady_ns;
-    }
-    return helpers > 0.5 * costs->fetch_blocked / inquiry->steady_ns && helpers > 0.1;
-}
-
-static int storage_explains(const mh_inquiry *inquiry)
-{
-    const mh_usage_sum *usage = &inquiry->facts->usage;
-    double blocked = inquiry->sums.costs.fetch_blocked, steady = inquiry->steady_ns;
-    if (inquiry->sums.costs.read_cpu > blocked)
-        return 1; /* most of the loss is the CPU time of reading */
-    if (blocked <= 0 || steady <= 0)
-        return 0;
-    double per_s = inquiry->sums.read_bytes / (blocked / 1e9);
-    if (per_s < DISK_LEAST_PER_S)
-        return 0;
-    if (per_s >= DISK_SURE_PER_S || !usage->wall_ns)
-        return 1;
-    double somebody_blocked = blocked < steady ? blocked / steady : 1;
-    if (usage->disk_busy >= 0.5 * somebody_blocked)
-        return 1;
-    int workers = inquiry->facts->workers;
-    double seen = workers > 0 ? usage->workers_disk : usage->main_disk;
-    return seen >= 0.5 * blocked / (steady * (workers > 0 ? workers : 1));
-}
-
 static mh_cause cause_of(const mh_inquiry *inquiry, mh_loss loss)
 {
     switch (loss) {
     case MH_LOSS_FETCH_CPU:
         return cause_of_cpu(inquiry);
     case MH_LOSS_FETCH_BLOCKED:
-        if (helpers_worked(inquiry))
+        if (mh_helpers_worked(&inquiry->load))
             return MH_CAUSE_CPU;
-        return storage_explains(inquiry) ? MH_CAUSE_DISK : MH_CAUSE_LATENCY;
+        return mh_storage_explains(&inquiry->load) ? MH_CAUSE_DISK : MH_CAUSE_LATENCY;
     case MH_LOSS_COLLATE:
         return MH_CAUSE_COLLATE;
     case MH_LOSS_TRANSFER:
@@ -624,7 +504,7 @@ static mh_status judge_rest(mh_inquiry *inquiry, mh_error *err)
     double then;
     MH_TRY(mh_inquiry_time(inquiry, &free_loader, &then, err));
     double gain = capped(inquiry, MH_LOSS_FETCH_CPU, mh_inquiry_gain(inquiry, then));
-    const mh_costs *costs = &inquiry->sums.costs;
+    const mh_costs *costs = &inquiry->load.costs;
     double handover = costs->transfer + costs->transfer_delay;
     double waited = mh_gain(inquiry->steady_ns, inquiry->steady_ns - inquiry->sums.wait + handover);
     int measured = inquiry->sums.fetch_known * 2 >= inquiry->sums.batches;

@@ -2,31 +2,31 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * The steady batches of the run, repeated until there are enough of them that filling the queue
- * once does not count, are replayed with other settings.
+ * once does not count, are replayed with other settings. How many workers it needs is asked of the
+ * whole run, as the doctor does.
  */
 #include <millhead/plan.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/struct_size.h"
-#include "plan/batch_costs.h"
 #include "plan/facts.h"
+#include "plan/workers.h"
 #include <math.h>
+#include <string.h>
 
 #define ENOUGH_BATCHES 4096
 #define MOST_BATCHES 20000 /* of the run: a replay takes some 10 ms */
-#define MOST_WORKERS 1024
 #define MOST_PREFETCH 16
 /* A smaller change does not count. */
 #define GAIN 0.02
-/* Threads of other processes looked for, for each CPU, and how closely. */
-#define OTHERS_MOST 4.0
-#define OTHERS_STEPS 10
 
 typedef struct whatif {
     const mh_plan_whatif_options *options;
-    mh_facts facts; /* the run's, with batches of our own */
-    mh_batch_cost *batches;
+    mh_load load;
+    mh_facts whole; /* the run's, with batches of our own */
+    mh_facts facts; /* its steady part, again and again */
+    mh_batch_cost *whole_batches, *batches;
     size_t steady;  /* measured batches in there */
     double size;    /* samples of a measured batch, on average */
     double growth;  /* a batch's size to come / measured */
@@ -34,8 +34,8 @@ typedef struct whatif {
     double batch_s; /* mean of wait and step, measured */
     double wait_s;
     double making_cpu_s, making_blocked_s, step_cpu_s; /* means, measured */
-    double delay_s;                                    /* of it threads waited for a CPU */
     double read_bytes;
+    int prefetch;  /* the search's */
     double others; /* threads of other processes that want a CPU */
 } whatif;
 
@@ -112,6 +112,23 @@ static mh_status take_steady(whatif *what, const mh_facts *facts, mh_error *err)
     return MH_OK;
 }
 
+/* For the number of workers: with the start of each epoch, which more of them make longer. */
+static mh_status take_whole(whatif *what, const mh_facts *facts, mh_error *err)
+{
+    mh_costing costing;
+    size_t count = facts->batch_count < MOST_BATCHES ? facts->batch_count : MOST_BATCHES;
+    what->whole_batches = mh_calloc(count, sizeof *what->whole_batches);
+    if (!what->whole_batches)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu batches", count);
+    memcpy(what->whole_batches, facts->batches, count * sizeof *what->whole_batches);
+    what->whole = *facts;
+    what->whole.batches = what->whole_batches;
+    what->whole.batch_count = count;
+    mh_costing_init(&costing, &what->whole);
+    mh_load_of(&what->load, &what->whole, &costing);
+    return MH_OK;
+}
+
 static void sum_up(whatif *what)
 {
     mh_costing costing;
@@ -127,7 +144,6 @@ static void sum_up(whatif *what)
         what->step_s += mh_ns(batch->step) * each;
         what->making_cpu_s += (costs.fetch_cpu + costs.read_cpu + costs.collate_cpu) * each;
         what->making_blocked_s += (costs.fetch_blocked + costs.collate_blocked) * each;
-        what->delay_s += (costs.fetch_delay + costs.collate_delay + costs.step_delay) * each;
         what->step_cpu_s += (costs.main_cpu + costs.train_cpu + costs.transfer) * each;
     }
     what->batch_s = what->wait_s + what->step_s;
@@ -147,10 +163,10 @@ static uint64_t changed_step(const whatif *what, double step_ns, double mean_s)
 
 /* The device takes another time: what the loop does itself on a CPU stays. A step that was asked
  * for is one that did not wait for a CPU. */
-static void change_steps(whatif *what, double mean_s)
+static void change_steps(const whatif *what, mh_batch_cost *batches, size_t count, double mean_s)
 {
-    for (size_t at = 0; at < what->facts.batch_count; at++) {
-        mh_batch_cost *batch = &what->batches[at];
+    for (size_t at = 0; at < count; at++) {
+        mh_batch_cost *batch = &batches[at];
         uint64_t step = changed_step(what, mh_ns(batch->step), mean_s);
         if (batch->step_train != MH_NOT_MEASURED) {
             uint64_t own = batch->step > batch->step_train ? batch->step - batch->step_train : 0;
@@ -204,35 +220,14 @@ static mh_status fill(mh_whatif_point *point, const whatif *what, double batch_s
 static mh_replay_options settings(const whatif *what, int gpus, int workers, int prefetch)
 {
     mh_replay_options options;
-    mh_replay_options_init(&options, &what->facts);
+    mh_replay_options_init(&options, &what->whole);
     options.workers = workers;
     options.prefetch = prefetch;
     options.ranks = gpus;
     options.others = what->others;
-    options.fetch_cpu = options.fetch_blocked = options.collate = options.transfer = what->growth;
+    options.fetch_cpu = options.fetch_blocked = options.collate = what->growth;
+    options.transfer = what->growth * mh_crowd_eases(&what->load, workers);
     return options;
-}
-
-/* Other processes keep the run's threads from the CPUs: as many of their threads as make a replay
- * of the run wait for CPUs as long as the run did. */
-static mh_status find_others(whatif *what, int workers, int prefetch, mh_error *err)
-{
-    double low = 0, high = OTHERS_MOST * what->facts.cpus;
-    double measured = what->delay_s * (double)what->facts.batch_count * 1e9;
-    if (high <= 0 || what->delay_s < 0.01 * (what->making_cpu_s + what->step_cpu_s))
-        return MH_OK;
-    for (int step = 0; step < OTHERS_STEPS; step++) {
-        mh_replay_result result;
-        what->others = step ? (low + high) / 2 : 0; /* none at all is the most likely */
-        mh_replay_options options = settings(what, 1, workers, prefetch);
-        MH_TRY(mh_replay(&result, &what->facts, &options, err));
-        if ((double)result.delay_ns < measured)
-            low = what->others;
-        else
-            high = what->others;
-    }
-    what->others = low;
-    return MH_OK;
 }
 
 static mh_status play(mh_whatif_point *point, const whatif *what, int gpus, int workers,
@@ -261,47 +256,31 @@ static int better(const mh_whatif_point *point, const mh_whatif_point *than)
     return point->samples_per_s > than->samples_per_s * (1 + GAIN);
 }
 
-/* The fewest workers that are enough; or those beyond which more change nothing. */
-static mh_status find_workers(mh_whatif_point *out, const whatif *what, int prefetch, mh_error *err)
+static mh_status time_with_workers(const void *given, int workers, double *ns, mh_error *err)
 {
-    int gpus = what->options->gpus, low = 0, high = 1;
-    mh_whatif_point best, next;
-    MH_TRY(play(&best, what, gpus, 0, prefetch, err));
-    if (!enough(&best)) {
-        MH_TRY(play(&best, what, gpus, high, prefetch, err));
-        while (!enough(&best) && high < MOST_WORKERS) {
-            MH_TRY(play(&next, what, gpus, high * 2, prefetch, err));
-            if (!better(&next, &best))
-                break;
-            best = next;
-            low = high;
-            high *= 2;
-        }
-        while (high - low > 1) { /* `high` is as good as it gets, `low` is not */
-            int middle = low + (high - low) / 2;
-            MH_TRY(play(&next, what, gpus, middle, prefetch, err));
-            if (enough(&best) ? enough(&next) : !better(&best, &next)) {
-                best = next;
-                high = middle;
-            } else {
-                low = middle;
-            }
-        }
-    }
-    *out = best;
+    const whatif *what = given;
+    mh_replay_options options = settings(what, what->options->gpus, workers, what->prefetch);
+    mh_replay_result result;
+    MH_TRY(mh_replay(&result, &what->whole, &options, err));
+    *ns = (double)result.total_ns;
     return MH_OK;
 }
 
 /* More ahead only where workers alone do not do: uneven batches need it. */
-static mh_status find_needed(mh_whatif_point *out, const whatif *what, int prefetch, mh_error *err)
+static mh_status find_needed(mh_whatif_point *out, whatif *what, int prefetch, mh_error *err)
 {
-    MH_TRY(find_workers(out, what, prefetch, err));
-    if (what->options->prefetch)
+    int gpus = what->options->gpus, workers;
+    double ns;
+    what->prefetch = prefetch;
+    MH_TRY(mh_workers_fewest(&workers, &ns, mh_workers_worth_trying(&what->load, gpus),
+                             time_with_workers, what, err));
+    MH_TRY(play(out, what, gpus, workers, prefetch, err));
+    if (what->options->prefetch || workers == 0)
         return MH_OK;
     while (!enough(out) && prefetch < MOST_PREFETCH) {
         mh_whatif_point next;
         prefetch *= 2;
-        MH_TRY(find_workers(&next, what, prefetch, err));
+        MH_TRY(play(&next, what, gpus, workers, prefetch, err));
         if (better(&next, out))
             *out = next;
     }
@@ -315,7 +294,8 @@ static mh_status make(mh_plan_whatif *plan, whatif *what, mh_error *err)
     int had_prefetch = what->facts.prefetch > 0 ? what->facts.prefetch : 2;
     mh_whatif_point again;
     what->growth = 1;
-    MH_TRY(find_others(what, had_workers, had_prefetch, err));
+    mh_replay_options as_was = settings(what, 1, had_workers, had_prefetch);
+    MH_TRY(mh_others_find(&what->others, &what->load, &what->whole, &as_was, 1, err));
     MH_TRY(play(&again, what, 1, had_workers, had_prefetch, err));
     double replayed_s = again.samples_per_s > 0 ? what->size / again.samples_per_s : 0;
     plan->replay_off = what->batch_s > 0 ? fabs(replayed_s / what->batch_s - 1) : 0;
@@ -328,11 +308,13 @@ static mh_status make(mh_plan_whatif *plan, whatif *what, mh_error *err)
 
     what->growth = options->batch_size ? options->batch_size / what->size : 1;
     double step_s = options->step_s > 0 ? options->step_s : what->step_s * what->growth;
-    if (what->step_s > 0)
-        change_steps(what, step_s);
+    if (what->step_s > 0) {
+        change_steps(what, what->batches, what->facts.batch_count, step_s);
+        change_steps(what, what->whole_batches, what->whole.batch_count, step_s);
+    }
     if (options->cpus) { /* another machine */
-        what->facts.cpus = options->cpus;
-        what->others = 0;
+        what->facts.cpus = what->whole.cpus = options->cpus;
+        what->others = what->whole.usage.wall_ns = 0;
     }
     plan->others = what->others;
     plan->cpus = what->facts.cpus > 0 ? what->facts.cpus : 0;
@@ -358,11 +340,14 @@ mh_status mh_plan_whatif_make(mh_plan_whatif *out, const mh_facts *facts,
     mh_status status = mh_facts_take(&whole, facts, err);
     if (status == MH_OK)
         status = take_steady(&what, &whole.facts, err);
+    if (status == MH_OK)
+        status = take_whole(&what, &whole.facts, err);
     if (status == MH_OK) {
         sum_up(&what);
         status = make(&plan, &what, err);
     }
     mh_free(what.batches);
+    mh_free(what.whole_batches);
     mh_facts_drop(&whole);
     if (status == MH_OK)
         *out = plan;
