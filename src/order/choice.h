@@ -31,6 +31,12 @@ static inline bool mh_choice_draws(const mh_choice *choice)
     return choice->sums != NULL;
 }
 
+/* What is at `place` is sample number `place`. */
+static inline bool mh_choice_is_all(const mh_choice *choice)
+{
+    return !choice->numbers && !choice->sums;
+}
+
 /* The dataset's number of what is at `place` of an epoch, which is below the count. Where weights
  * choose it follows from seed, epoch, place and `draw`: 0, or others for what stands in for it. */
 uint64_t mh_choice_at(const mh_choice *choice, uint64_t seed, uint64_t epoch, uint64_t place,

@@ -172,9 +172,10 @@ void mh_stream_take(mh_stream *self, const mh_stream_batch *batch, uint64_t *num
     for (uint64_t i = 0; i < batch->samples && self->blocks; i++)
         numbers[i] = mh_blocks_at(self->blocks, &self->share, first + i, &positions[i]);
     uint64_t position = start_of(self, self->epoch) + o->rank + first * o->world;
+    const bool all = mh_choice_is_all(&self->choice);
     for (uint64_t i = 0; i < batch->samples && self->order; i++, position += o->world) {
-        numbers[i] = mh_choice_at(&self->choice, o->seed, self->epoch,
-                                  mh_order_at(self->order, first + i), 0);
+        uint64_t place = mh_order_at(self->order, first + i);
+        numbers[i] = all ? place : mh_choice_at(&self->choice, o->seed, self->epoch, place, 0);
         positions[i] = position;
     }
 }
