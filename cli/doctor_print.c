@@ -83,8 +83,9 @@ static void print_stage(const paper *page, const char *name, double share, char 
     (void)printf(" %5.1f %%\n", share * 100);
 }
 
-static void print_stages(const paper *page, const mh_stage_shares *stages)
+static void print_stages(const paper *page, const mh_verdict *verdict)
 {
+    const mh_stage_shares *stages = &verdict->stages;
     (void)putchar('\n');
     print_bold(page, "where the time goes");
     (void)putchar('\n');
@@ -96,6 +97,10 @@ static void print_stages(const paper *page, const mh_stage_shares *stages)
     print_stage(page, "waiting: collate", stages->wait_collate, '#');
     print_stage(page, "waiting: sampler", stages->wait_order, '#');
     print_stage(page, "waiting: transfer", stages->wait_transfer, '#');
+    print_stage(page, "waiting: reading", verdict->native.wait_read, '#');
+    print_stage(page, "waiting: decoding", verdict->native.wait_decode, '#');
+    print_stage(page, "waiting: placing samples", verdict->native.wait_place, '#');
+    print_stage(page, "waiting: map=", verdict->native.wait_map, '#');
     print_stage(page, "waiting, cause unknown", stages->wait_other, '#');
 }
 
@@ -168,8 +173,13 @@ static void print_numbers(const mh_verdict *verdict, const mh_facts *facts,
         (void)printf("set-up %s\n", duration(setup_s, setup));
     if (!facts->kind[0] || facts->workers < 0)
         return;
-    (void)printf("loader: %s%s%s, %d worker%s", facts->kind, facts->dataset[0] ? " of " : "",
-                 facts->dataset, facts->workers, facts->workers == 1 ? "" : "s");
+    const mh_native_sum *native = &facts->native;
+    if (native->samples)
+        (void)printf("loader: native, %d thread%s, %d reads in flight", native->threads,
+                     native->threads == 1 ? "" : "s", native->in_flight);
+    else
+        (void)printf("loader: %s%s%s, %d worker%s", facts->kind, facts->dataset[0] ? " of " : "",
+                     facts->dataset, facts->workers, facts->workers == 1 ? "" : "s");
     if (facts->batch_count) /* from outside they are not seen */
         (void)printf("; %zu batches in %" PRIu64 " epoch%s", facts->batch_count, facts->epochs,
                      facts->epochs == 1 ? "" : "s");
@@ -214,7 +224,7 @@ static void print_text(const mh_verdict *verdict, const mh_facts *facts, const m
     print_bold(&page, mh_cause_name(verdict->cause));
     (void)printf("\n\n");
     print_numbers(verdict, facts, waits, setup_s);
-    print_stages(&page, &verdict->stages);
+    print_stages(&page, verdict);
     print_hot(&page, facts, verdict->cause);
     print_section(&page, "how we know", verdict->evidence, verdict->evidence_count);
     print_fix(&page, verdict);

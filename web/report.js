@@ -23,13 +23,17 @@
   };
   const KINDS = {
     setup: "set-up", fetch: "get samples", sample: "get sample", collate: "collate",
-    transfer: "transfer", wait: "wait", train: "train", epoch: "epoch",
+    transfer: "transfer", storage: "wait for storage", read: "read", decode: "decode", place: "place samples",
+    wait: "wait", train: "train", epoch: "epoch",
   };
+  const TASKS = ["storage", "read", "decode", "place"]; // a span of theirs holds many
   const STAGES = [
     ["train", "training", "train"], ["main", "own work of the loop", "epoch"],
     ["wait_cpu", "waiting: samples on a CPU", "sample"], ["wait_run", "waiting: no CPU free", "setup"],
     ["wait_blocked", "waiting: disk, network, sleep", "wait"], ["wait_collate", "waiting: collate", "collate"],
-    ["wait_order", "waiting: sampler", "epoch"], ["wait_transfer", "waiting: transfer", "transfer"], ["wait_other", "waiting: not known for what", "other"],
+    ["wait_order", "waiting: sampler", "epoch"], ["wait_transfer", "waiting: transfer", "transfer"],
+    ["wait_read", "waiting: reading", "read"], ["wait_decode", "waiting: decoding", "decode"],
+    ["wait_place", "waiting: placing samples", "place"], ["wait_map", "waiting: map=", "fetch"], ["wait_other", "waiting: not known for what", "other"],
   ];
 
   // --- small helpers ---
@@ -142,7 +146,7 @@
       ["run", time(d.run_s)], ["set-up", time(d.setup_s)],
       ["batches", thousands(d.batches), d.epochs > 1 ? ` in ${d.epochs} epochs` : ""],
       ["mean wait", time(d.wait_s.mean)], ["longest wait", time(d.wait_s.max)],
-      ["workers", d.loader.workers === null ? "\u2013" : String(d.loader.workers),
+      [d.loader.kind === "native" ? "threads" : "workers", d.loader.workers === null ? "\u2013" : String(d.loader.workers),
         d.loader.cpus ? ` on ${d.loader.cpus} CPUs` : ""],
     ];
     return h("dl", { class: "facts" }, items.map(([name, value, small]) =>
@@ -184,10 +188,12 @@
   function rowsOf(run, lanes) {
     const workers = run.timeline.rows, tall = workers > 40 ? 9 : workers > 16 ? 15 : 24;
     const of = (kinds, worker) => lanes.filter((l) => kinds.includes(l.kind) && (worker === null || l.worker === worker));
-    const inside = ["fetch", "sample", "collate", "transfer"];
+    const inside = ["fetch", "sample", "collate", "transfer", "read", "decode", "place"];
+    const does = run.diagnosis.loader.kind === "native" ? "thread " : "worker ";
     const rows = [{ name: "set-up", lanes: of(["setup"], null), tall: 24 }];
+    rows.push({ name: "storage", lanes: of(["storage"], null), tall: 24 });
     for (let worker = 0; worker < workers; worker++)
-      rows.push({ name: "worker " + worker, worker, lanes: of(inside, worker), tall });
+      rows.push({ name: does + worker, worker, lanes: of(inside, worker), tall });
     if (!workers || of(inside, -1).length) rows.push({ name: "in the loop", lanes: of(inside, -1), tall: 24 });
     rows.push({ name: "train", lanes: of(["train"], null), tall: 40, strong: true,
       small: ["idle ", h("span", { class: "whole" }, percent(run.diagnosis.device_wait_share))] });
@@ -276,7 +282,7 @@
     }
   }
 
-  const ORDER = { fetch: 0, sample: 1, collate: 2, transfer: 3 };
+  const ORDER = { fetch: 0, sample: 1, collate: 2, transfer: 3, read: 4, decode: 5, place: 6 };
   function paintRow(c, row, view) {
     c.fillStyle = colour("soft");
     c.fillRect(0, row.top, view.width, row.tall);
@@ -359,7 +365,7 @@
     canvas.millhead = { view, show, rows }; // for tests
 
     const button = (text, name, act) => h("button", { type: "button", class: "tool", "aria-label": name, title: name, onclick: act }, text);
-    const kinds = ["setup", "fetch", "sample", "collate", "transfer", "train", "wait", "epoch"].filter((k) => lanes.some((l) => l.kind === k));
+    const kinds = ["setup", "fetch", "sample", "collate", "transfer", "storage", "read", "decode", "place", "train", "wait", "epoch"].filter((k) => lanes.some((l) => l.kind === k));
     const section = card("Timeline", [h("span", { class: "mouse" }, "Wheel or + and \u2212 zoom, drag or arrows move, 0 shows all"),
       h("span", { class: "touch" }, "Two fingers zoom, one moves")]);
     section.querySelector(".head").append(h("div", { class: "tools" }, button("+", "Zoom in", () => zoom(0.5)),
@@ -421,7 +427,7 @@
         consider({ kind: lane.kind, worker: lane.worker, begin: lane.begin[at], length: lane.length[at], about: lane.about[at] });
       lane.longest.forEach(consider);
     }
-    if (best) return tip(event, [KINDS[best.kind] + (best.worker >= 0 ? ", worker " + best.worker : ""),
+    if (best) return tip(event, [KINDS[best.kind] + (best.worker >= 0 ? (TASKS.includes(best.kind) ? ", thread " : ", worker ") + best.worker : ""),
       `${time(best.length)}, from ${best.begin.toFixed(3)} s on`, best.about >= 0 ? aboutText(best) : ""]);
     const lane = row.lanes.find((one) => one.bins.some((bin) => t >= bin.begin && t < bin.end));
     if (!lane) return tip(null);
@@ -429,7 +435,7 @@
     return tip(event, [row.name, `${thousands(bin.count)} \u00d7 ${KINDS[lane.kind]} in ${time(bin.end - bin.begin)}`,
       `${percent(bin.covered)} covered, longest ${time(bin.longest)}`]);
   }
-  const aboutText = (span) => ({ sample: "sample ", epoch: "epoch ", setup: "epoch ", fetch: "its batch ", collate: "its batch " }[span.kind] || "batch ") + span.about;
+  const aboutText = (span) => TASKS.includes(span.kind) ? `${thousands(span.about)} task${span.about === 1 ? "" : "s"}` : ({ sample: "sample ", epoch: "epoch ", setup: "epoch ", fetch: "its batch ", collate: "its batch " }[span.kind] || "batch ") + span.about;
 
   function tip(event, lines) {
     const box = document.getElementById("tip");

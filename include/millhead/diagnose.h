@@ -165,6 +165,10 @@ typedef struct mh_native_sum {
     uint64_t cpu_ns;     /* reading what is at hand, decoding and placing */
     uint64_t reads;      /* that were waited for */
     uint64_t latency_ns; /* that they took, summed */
+    uint64_t bytes;      /* that were read; 0: not known */
+    /* Of the waits, but for the first of each epoch: what the batch that was due still needed. */
+    uint64_t wait_read_ns, wait_decode_ns, wait_place_ns;
+    uint64_t map_ns; /* map= took of all batches */
 } mh_native_sum;
 
 /* Everything the verdict is made from. */
@@ -291,6 +295,12 @@ typedef struct mh_stage_shares { /* of the steady time, 0..1; they add up to 1 *
     double wait_order; /* waiting while the loop asked the sampler for the order of a batch */
 } mh_stage_shares;
 
+/* Of a native loader, what the waiting was for: parts of the steady time, which wait_other is
+ * without. */
+typedef struct mh_native_shares {
+    double wait_read, wait_decode, wait_place, wait_map;
+} mh_native_shares;
+
 typedef struct mh_suspect {
     mh_cause cause;
     double gain; /* run time now / run time after its own fix, by replay; 1: nothing to win */
@@ -322,6 +332,7 @@ typedef struct mh_verdict {
     size_t warning_count;
     double possible_gain; /* what the fix wins at most, where it depends on what was not measured: a
                              server that answers more at once. At least predicted_gain */
+    mh_native_shares native;
 } mh_verdict;
 
 /* Fills *verdict as one on nothing: unclear, and what to measure. Any thread. */

@@ -5,6 +5,7 @@
 #include "base/fork.h"
 #include "native.h"
 #include "order/blocks.h"
+#include "pipeline/times.h"
 
 #include <string.h>
 
@@ -355,6 +356,10 @@ static PyObject *stats_dict(const mh_loader_stats *stats)
         {"waited_ns", stats->waited_ns},
         {"decode_ns", stats->decode_ns},
         {"place_ns", stats->place_ns},
+        {"cpu_ns", stats->cpu_ns},
+        {"wait_read_ns", stats->wait_read_ns},
+        {"wait_decode_ns", stats->wait_decode_ns},
+        {"wait_place_ns", stats->wait_place_ns},
         {"placed", stats->placed},
         {"skipped", stats->skipped},
         {"replaced", stats->replaced},
@@ -407,6 +412,76 @@ static PyObject *loader_stats(PyObject *object, PyObject *unused)
     return stats_dict(&stats);
 }
 
+/* --- watching --- */
+
+static PyObject *loader_watch(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    loader_object *self = (loader_object *)object;
+    mh_error err;
+    mh_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = loader_enter(self, &err);
+    if (status == MH_OK) {
+        status = mh_loader_watch(self->sync.loader, &err);
+        loader_leave(self);
+    }
+    Py_END_ALLOW_THREADS
+    if (status != MH_OK)
+        return mh_raise(mh_module_of(object), &err);
+    Py_RETURN_NONE;
+}
+
+static void put_event(mh_lines *lines, const mh_event *event, long long loader, long long epoch)
+{
+    static const char *const names[MH_EVENT_KINDS] = {[MH_EVENT_READ] = "read",
+                                                      [MH_EVENT_DECODE] = "decode",
+                                                      [MH_EVENT_PLACE] = "place",
+                                                      [MH_EVENT_STORAGE] = "storage"};
+    if (event->kind >= MH_EVENT_KINDS || !names[event->kind])
+        return;
+    mh_lines_begin_at(lines, names[event->kind], event->start_ns, event->duration_ns);
+    mh_lines_put(lines, "loader", loader);
+    mh_lines_put(lines, "epoch", epoch);
+    mh_lines_put(lines, "worker", event->kind == MH_EVENT_STORAGE ? -1 : (long long)event->value);
+    mh_lines_put(lines, "tasks", (long long)event->batch);
+    mh_lines_end(lines);
+}
+
+static mh_status put_events(loader_object *self, mh_lines *lines, long long loader, long long epoch,
+                            uint64_t *lost, mh_error *err)
+{
+    mh_event events[256];
+    const uint32_t room = sizeof events / sizeof *events;
+    uint32_t count = room;
+    while (count == room) {
+        MH_TRY(loader_enter(self, err));
+        count = mh_loader_events(self->sync.loader, events, room, lost);
+        loader_leave(self);
+        for (uint32_t i = 0; i < count; i++)
+            put_event(lines, &events[i], loader, epoch);
+    }
+    return MH_OK;
+}
+
+static PyObject *loader_events(PyObject *object, PyObject *arguments)
+{
+    loader_object *self = (loader_object *)object;
+    long long loader, epoch;
+    uint64_t lost = 0;
+    mh_lines lines = {0};
+    mh_error err;
+    mh_status status;
+    if (!PyArg_ParseTuple(arguments, "LL:events", &loader, &epoch))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    status = put_events(self, &lines, loader, epoch, &lost, &err);
+    Py_END_ALLOW_THREADS
+    PyObject *text = status == MH_OK ? mh_lines_take(&lines) : mh_raise(mh_module_of(object), &err);
+    mh_lines_free(&lines);
+    return text ? Py_BuildValue("(NK)", text, (unsigned long long)lost) : NULL;
+}
+
 static PyMethodDef loader_methods[] = {
     {"begin", loader_begin, METH_VARARGS,
      "begin(epoch, start): a new turn, which goes on from there; older ones get nothing more."},
@@ -418,6 +493,11 @@ static PyMethodDef loader_methods[] = {
     {"position", loader_position, METH_NOARGS, "(epoch, samples of all ranks delivered)."},
     {"batches", loader_batches, METH_NOARGS, "Batches of this rank in a whole epoch."},
     {"stats", loader_stats, METH_NOARGS, "What the loader counted since it was opened."},
+    {"watch", loader_watch, METH_NOARGS, "Keep what threads do as events from now on."},
+    {"events", loader_events, METH_VARARGS,
+     "events(loader, epoch): lines of what threads did since it was asked last, and how many "
+     "events "
+     "were lost in all."},
     {"close", loader_close, METH_NOARGS, "End the threads. Batches stay as they are."},
     {NULL, NULL, 0, NULL},
 };

@@ -112,6 +112,11 @@ static int stages_event(mh_batches *batches, const mh_log_event *event)
     native->cpu_ns += mh_log_or(event->cpu, 0);
     native->reads += mh_log_or(event->reads, 0);
     native->latency_ns += mh_log_or(event->latency, 0);
+    native->bytes += mh_log_or(event->bytes, 0);
+    native->wait_read_ns += mh_log_or(event->wait_read, 0);
+    native->wait_decode_ns += mh_log_or(event->wait_decode, 0);
+    native->wait_place_ns += mh_log_or(event->wait_place, 0);
+    native->map_ns += mh_log_or(event->map, 0);
     return 1;
 }
 

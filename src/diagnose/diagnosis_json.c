@@ -85,8 +85,9 @@ static void put_lines(mh_jsonout *out, const char *key, const char lines[][MH_VE
     mh_jsonout_array_end(out);
 }
 
-static void put_stages(mh_jsonout *out, const mh_stage_shares *stages)
+static void put_stages(mh_jsonout *out, const mh_verdict *verdict, bool native)
 {
+    const mh_stage_shares *stages = &verdict->stages;
     mh_jsonout_key(out, "stages");
     mh_jsonout_object(out);
     put_real(out, "train", stages->train);
@@ -98,6 +99,12 @@ static void put_stages(mh_jsonout *out, const mh_stage_shares *stages)
     put_real(out, "wait_order", stages->wait_order);
     put_real(out, "wait_transfer", stages->wait_transfer);
     put_real(out, "wait_other", stages->wait_other);
+    if (native) {
+        put_real(out, "wait_read", verdict->native.wait_read);
+        put_real(out, "wait_decode", verdict->native.wait_decode);
+        put_real(out, "wait_place", verdict->native.wait_place);
+        put_real(out, "wait_map", verdict->native.wait_map);
+    }
     mh_jsonout_object_end(out);
 }
 
@@ -238,7 +245,7 @@ static mh_status diagnosis_json(char **out, const mh_verdict *verdict, const mh_
     put_others(&json, verdict);
     put_real(&json, "device_wait_share", verdict->device_wait_share);
     put_real(&json, "idle_device_s", verdict->idle_device_s);
-    put_stages(&json, &verdict->stages);
+    put_stages(&json, verdict, facts->native.samples > 0);
     put_hot(&json, facts);
     put_waits(&json, waits);
     mh_jsonout_key(&json, "bad_lines");

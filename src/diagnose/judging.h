@@ -121,6 +121,7 @@ void mh_outside_judge(const mh_facts *facts, mh_verdict *out);
 
 /* verdict_native.c: whether a loop over the native loader waited, and what for. */
 int mh_native_waits(const mh_inquiry *inquiry);
+void mh_native_share(mh_inquiry *inquiry); /* what the waiting was for, in the verdict's shares */
 void mh_native_judge(mh_inquiry *inquiry);
 
 /* straggler.c: the slowest rank and what it costs; gain 1 where there is none. */

@@ -211,6 +211,7 @@ static mh_status begin(mh_inquiry *inquiry, mh_error *err)
     inquiry->steady_ns = inquiry->sums.wait + inquiry->sums.step;
     inquiry->measured_ns = inquiry->sums.all_wait + inquiry->sums.all_step + mh_ns(facts->setup_ns);
     finish_shares(inquiry);
+    mh_native_share(inquiry);
     count_cpus(inquiry);
     mh_slow_worker_find(&inquiry->slow, facts);
     mh_replay_options_init(&inquiry->base, facts);

@@ -81,7 +81,7 @@ static int64_t delay_between(mh_reading began, mh_reading ended)
     return delay <= off_cpu ? delay : off_cpu > 0 ? off_cpu : 0;
 }
 
-void mh_lines_begin(mh_lines *lines, const char *event, mh_reading began, mh_reading ended)
+void mh_lines_begin_at(mh_lines *lines, const char *event, uint64_t t, uint64_t ns)
 {
     static const char head[] = "{\"event\":\"";
     forget_parents(lines);
@@ -90,8 +90,13 @@ void mh_lines_begin(mh_lines *lines, const char *event, mh_reading began, mh_rea
     add(lines, head, sizeof head - 1);
     add(lines, event, strlen(event));
     add(lines, "\"", 1);
-    mh_lines_put(lines, "t", (long long)began.now);
-    mh_lines_put(lines, "ns", (long long)(ended.now - began.now));
+    mh_lines_put(lines, "t", (long long)t);
+    mh_lines_put(lines, "ns", (long long)ns);
+}
+
+void mh_lines_begin(mh_lines *lines, const char *event, mh_reading began, mh_reading ended)
+{
+    mh_lines_begin_at(lines, event, began.now, ended.now - began.now);
     mh_lines_put(lines, "cpu", (long long)(ended.cpu - began.cpu));
     int64_t delay = delay_between(began, ended);
     if (delay >= 0)

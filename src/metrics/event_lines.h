@@ -23,6 +23,7 @@ typedef struct mh_lines {
  * may be lost. The head of an event that took from one reading to another:
  * {"event":"wait","t":1,"ns":2,"cpu":1... */
 void mh_lines_begin(mh_lines *lines, const char *event, mh_reading began, mh_reading ended);
+void mh_lines_begin_at(mh_lines *lines, const char *event, uint64_t t, uint64_t ns); /* no CPU */
 void mh_lines_put(mh_lines *lines, const char *key, long long value);
 void mh_lines_end(mh_lines *lines);
 void mh_lines_append(mh_lines *lines, const mh_lines *others); /* whole lines */

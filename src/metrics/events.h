@@ -15,6 +15,11 @@
 typedef enum mh_event_kind {
     MH_EVENT_NONE,
     MH_EVENT_SAMPLE, /* one slow __getitem__: value = sample offset in the batch */
+    /* of a native loader: what a thread (value) did, in so many tasks (batch) */
+    MH_EVENT_READ,
+    MH_EVENT_DECODE,
+    MH_EVENT_PLACE,
+    MH_EVENT_STORAGE, /* reads were under way: so many (batch) ended */
     MH_EVENT_KINDS
 } mh_event_kind;
 

@@ -28,6 +28,10 @@
     X(MH_LOG_COLLATE, "collate")                                                                   \
     X(MH_LOG_ORDER, "order")                                                                       \
     X(MH_LOG_STAGES, "stages")                                                                     \
+    X(MH_LOG_READ, "read")                                                                         \
+    X(MH_LOG_DECODE, "decode")                                                                     \
+    X(MH_LOG_PLACE, "place")                                                                       \
+    X(MH_LOG_STORAGE, "storage")                                                                   \
     X(MH_LOG_HOT, "hot")                                                                           \
     X(MH_LOG_PHASE, "phase")                                                                       \
     X(MH_LOG_USAGE, "usage")                                                                       \
@@ -86,6 +90,11 @@ typedef enum mh_log_kind {
     X(in_flight)                                                                                   \
     X(reads)                                                                                       \
     X(latency)                                                                                     \
+    X(tasks)                                                                                       \
+    X(wait_read)                                                                                   \
+    X(wait_decode)                                                                                 \
+    X(wait_place)                                                                                  \
+    X(map)                                                                                         \
     X(cpus)                                                                                        \
     X(busy)                                                                                        \
     X(idle)                                                                                        \

@@ -164,6 +164,7 @@ static mh_status wait_for_due(mh_loader *self, uint64_t timeout_ns, mh_error *er
     const mh_under_way *due = &self->sync.ring[self->sync.due % self->horizon];
     mh_status status = MH_OK;
     pthread_mutex_lock(&self->sync.lock);
+    mh_times_wait_begin(self, mh_clock_ns());
     if (due->left)
         mh_work_wake(self);
     while (due->left && status == MH_OK) {
@@ -184,16 +185,14 @@ static mh_status wait_for_due(mh_loader *self, uint64_t timeout_ns, mh_error *er
 }
 
 /* Frees the place of the batch that is due; it stays in *out. */
-static void take_due(mh_loader *self, mh_under_way *out, uint64_t waited_ns)
+static void take_due(mh_loader *self, mh_under_way *out)
 {
     mh_loader_stats *stats = &self->sync.stats;
     pthread_mutex_lock(&self->sync.lock);
     mh_under_way *place = &self->sync.ring[self->sync.due++ % self->horizon];
     *out = *place;
     place->batch = NULL;
-    stats->wait_ns += waited_ns;
-    if (waited_ns > stats->wait_most_ns)
-        stats->wait_most_ns = waited_ns;
+    mh_times_wait_end(self, &out->times, mh_clock_ns());
     if (out->failed_sample == UINT64_MAX) {
         stats->batches++;
         stats->samples += out->batch->samples;
@@ -252,9 +251,8 @@ mh_status mh_loader_next_within(mh_loader *self, uint64_t timeout_ns, mh_batch *
         }
         if (self->sync.seated == self->sync.due)
             return mh_fail(err, MH_ERR_NOMEM, "all memory for batches is in use");
-        uint64_t began = mh_clock_ns();
         MH_TRY(wait_for_due(self, timeout_ns, err));
-        take_due(self, &taken, mh_clock_ns() - began);
+        take_due(self, &taken);
     } while (all_skipped(&taken));
     mh_status status = hand_out(self, &taken, out, err);
     mh_error later; /* of planning: the next call meets it again */
@@ -300,6 +298,7 @@ static void end_pieces_locked(mh_loader *self)
 static void drop_under_way(mh_loader *self)
 {
     pthread_mutex_lock(&self->sync.lock);
+    self->sync.wait.at = 0;
     if (self->dataset->by_units)
         mh_units_drop(self);
     else
@@ -378,6 +377,7 @@ void mh_loader_stats_read(const mh_loader *loader, mh_loader_stats *out)
     add_unit_counts(self, &stats);
     pthread_mutex_unlock(&self->sync.lock);
     stats.struct_size = size;
+    stats.cpu_ns = mh_times_cpu_ns(self);
     stats.threads = self->options.threads;
     stats.in_flight = self->options.in_flight;
     add_source_counts(self, &stats);

@@ -20,6 +20,7 @@
 #include "pipeline/dataset_batch.h"
 #include "pipeline/residency.h"
 #include "pipeline/stream.h"
+#include "pipeline/times.h"
 #include "sys/thread.h"
 
 #include <pthread.h>
@@ -31,7 +32,8 @@ typedef struct mh_under_way {
     uint64_t left;          /* pieces, or samples and one for finishing, to come; 0: ready */
     uint64_t failed_sample; /* the lowest one that failed, and why; UINT64_MAX: none */
     mh_error error;
-    mh_sample *samples; /* units: room for batch_size; stays with the place in the ring */
+    mh_batch_times times; /* of the sample that was placed last */
+    mh_sample *samples;   /* units: room for batch_size; stays with the place in the ring */
     mh_sample *ready_first, *ready_last; /* to be placed */
 } mh_under_way;
 
@@ -64,9 +66,10 @@ typedef struct mh_work_room {
     mh_piece_run run;
     mh_read *missed; /* room for run x fields */
     mh_unit_task task;
-    mh_bytes *units; /* room for units_most */
-    uint8_t **into;  /* room for each field */
-    void *format;    /* the format's own */
+    mh_bytes *units;    /* room for units_most */
+    uint8_t **into;     /* room for each field */
+    void *format;       /* the format's own */
+    mh_stretch stretch; /* under the loader's lock */
 } mh_work_room;
 
 struct mh_loader {
@@ -104,8 +107,13 @@ struct mh_loader {
             flying_since_ns; /* reads handed to the source, since their number changed */
         bool cold;           /* the last unit was not at hand: reads come before all else */
         mh_loader_stats stats;
+        mh_wait_begin wait;    /* of next() */
+        uint64_t storage_ns;   /* in which reads were with the source */
+        mh_event_ring *events; /* NULL: nobody watches */
+        mh_stretch stretch;    /* of reads that are with the source */
     } sync;
     /* the consumer's thread */
+    void *events_memory;
     mh_stream stream;
     uint64_t due_epoch, due_index;
 };
@@ -123,8 +131,8 @@ bool mh_work_once(mh_work_room *room);
 /* Of several samples that failed the lowest is reported. Locked. */
 void mh_work_failed(mh_under_way *batch, uint64_t sample, const mh_error *err);
 
-/* So many reads more, or fewer, are with the source. Locked. */
-void mh_work_flying(mh_loader *loader, int64_t more);
+/* So many reads more, or fewer, are with the source. Locked. Returns the time. */
+uint64_t mh_work_flying(mh_loader *loader, int64_t more);
 
 /* Some of a batch is there: it may be ready, and the consumer may wait for it. Locked. */
 void mh_work_over(mh_loader *loader, mh_under_way *batch, uint64_t count);

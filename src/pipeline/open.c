@@ -406,6 +406,7 @@ void mh_loader_close(mh_loader *self)
     for (uint64_t n = self->sync.due; n < self->sync.planned; n++)
         mh_batch_unref(self->sync.ring[n % self->horizon].batch);
     mh_residency_close(self->sync.residency);
+    mh_free(self->events_memory);
     free_rooms(self);
     mh_free(self->sync.ring);
     mh_free(self->samples);

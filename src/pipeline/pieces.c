@@ -105,7 +105,7 @@ void mh_pieces_do(mh_work_room *room)
     uint64_t began = mh_clock_ns();
     for (size_t field = 0; field < self->dataset->field_count; field++)
         read_field(room, r, field, &out);
-    uint64_t read_ns = mh_clock_ns() - began;
+    uint64_t ended = mh_clock_ns();
     uint64_t missed = out.missed, missed_bytes = 0;
     for (uint64_t i = 0; i < missed; i++)
         missed_bytes += room->missed[i].size;
@@ -114,7 +114,7 @@ void mh_pieces_do(mh_work_room *room)
     self->sync.stats.bytes_read += out.bytes + missed_bytes;
     self->sync.stats.reads_now += out.over;
     self->sync.stats.reads_waited += missed;
-    self->sync.stats.read_ns += read_ns;
+    mh_times_task(room, MH_TIME_READ, began, ended);
     if (out.failed_sample != UINT64_MAX)
         mh_work_failed(r->batch, out.failed_sample, &out.error);
     mh_work_over(self, r->batch, out.over);

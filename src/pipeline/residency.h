@@ -21,6 +21,7 @@
 
 #include "format/format.h"
 #include "pipeline/buffers.h"
+#include "pipeline/times.h"
 #include "pipeline/unit_heap.h"
 #include <stdbool.h>
 
@@ -66,6 +67,7 @@ typedef struct mh_resident {
     uint64_t held_bytes;           /* of its blocks */
     size_t heap_at;                /* place in a heap; MH_HEAP_NONE */
     bool evicted;                  /* it was here before */
+    mh_unit_times times;           /* the loader's */
     mh_error *error;               /* of a FAILED one; NULL: no memory for it */
     struct mh_resident *next_same; /* of the table; or of a free list */
     struct mh_resident *next;      /* of a list of the loader's */

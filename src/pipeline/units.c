@@ -208,9 +208,10 @@ static void fetch_over(mh_loader *self, mh_resident *unit, uint64_t got, const m
 static void read_done(void *loader, void *tag, uint64_t got, const mh_error *err)
 {
     mh_loader *self = loader;
+    mh_resident *unit = tag;
     pthread_mutex_lock(&self->sync.lock);
-    mh_work_flying(self, -1);
-    fetch_over(self, tag, got, err);
+    unit->times.got = mh_work_flying(self, -1);
+    fetch_over(self, unit, got, err);
     pthread_mutex_unlock(&self->sync.lock);
 }
 
@@ -228,8 +229,9 @@ static mh_status submit(mh_loader *self, const mh_read *read, mh_error *err)
     return status;
 }
 
-static void fetch(mh_loader *self, mh_resident *unit)
+static void fetch(mh_work_room *room, mh_resident *unit)
 {
+    mh_loader *self = room->loader;
     mh_error err;
     const mh_read read = {.object = unit->unit.object,
                           .whole = unit->unit.whole,
@@ -238,8 +240,9 @@ static void fetch(mh_loader *self, mh_resident *unit)
                           .into = unit->read,
                           .tag = unit};
     uint64_t began = mh_clock_ns(), got = 0;
+    unit->times = (mh_unit_times){.asked = began};
     mh_status status = read.size ? mh_source_try_now(self->source, &read, &got, &err) : MH_OK;
-    uint64_t read_ns = mh_clock_ns() - began;
+    uint64_t ended = mh_clock_ns();
     bool missed = status == MH_AGAIN;
     if (missed)
         status = submit(self, &read, &err);
@@ -248,7 +251,10 @@ static void fetch(mh_loader *self, mh_resident *unit)
     self->sync.cold = missed;
     self->sync.stats.reads_now += !missed;
     self->sync.stats.reads_waited += missed;
-    self->sync.stats.read_ns += missed ? 0 : read_ns;
+    if (!missed) {
+        unit->times.got = ended;
+        mh_times_task(room, MH_TIME_READ, began, ended);
+    }
     if (!missed || status != MH_OK)
         fetch_over(self, unit, got, status == MH_OK ? NULL : &err);
     else
@@ -264,10 +270,12 @@ static void decode(mh_work_room *room, mh_resident *unit)
     uint64_t began = mh_clock_ns();
     mh_status status = dataset->format->decode(dataset, unit->id, mh_resident_read(unit),
                                                unit->decoded, room->format, &err);
-    uint64_t took = mh_clock_ns() - began;
+    uint64_t ended = mh_clock_ns();
+    unit->times.decoding = began;
+    unit->times.decoded = ended;
     pthread_mutex_lock(&self->sync.lock);
     self->sync.working--;
-    self->sync.stats.decode_ns += took;
+    mh_times_task(room, MH_TIME_DECODE, began, ended);
     if (status == MH_OK)
         mh_residency_decoded(self->sync.residency, unit);
     else
@@ -357,6 +365,18 @@ static void placed(mh_loader *self, mh_under_way *way, mh_sample *sample, mh_sta
     sample_over(self, way, sample);
 }
 
+/* Of the sample's units the one that was there last. */
+static mh_unit_times last_unit(const mh_sample *sample)
+{
+    mh_unit_times last = {0};
+    for (uint32_t u = 0; u < sample->use_count; u++) {
+        const mh_unit_times *times = &sample->uses[u].unit->times;
+        if (times->got > last.got || times->decoded > last.decoded)
+            last = *times;
+    }
+    return last;
+}
+
 static void place(mh_work_room *room)
 {
     mh_loader *self = room->loader;
@@ -378,14 +398,16 @@ static void place(mh_work_room *room)
         placed(self, way, sample, status, &err);
         pthread_mutex_unlock(&self->sync.lock);
     }
-    uint64_t took = mh_clock_ns() - began;
+    uint64_t ended = mh_clock_ns();
     pthread_mutex_lock(&self->sync.lock);
+    if (good)
+        way->times = (mh_batch_times){.unit = last_unit(good), .placing = began};
     for (mh_sample *next; good; good = next) {
         next = good->next;
         self->sync.stats.placed++;
         placed(self, way, good, MH_OK, NULL);
     }
-    self->sync.stats.place_ns += took;
+    mh_times_task(room, MH_TIME_PLACE, began, ended);
     self->sync.working--;
     wake(self);
     pthread_mutex_unlock(&self->sync.lock);
@@ -412,7 +434,7 @@ void mh_units_do(mh_work_room *room)
     const mh_unit_task *task = &room->task;
     switch (task->work) {
     case MH_WORK_FETCH:
-        fetch(room->loader, task->unit);
+        fetch(room, task->unit);
         break;
     case MH_WORK_DECODE:
         decode(room, task->unit);

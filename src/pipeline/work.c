@@ -14,12 +14,15 @@ void mh_work_failed(mh_under_way *batch, uint64_t sample, const mh_error *err)
 }
 
 /* The sum of what reads take is the number under way, summed over time. */
-void mh_work_flying(mh_loader *self, int64_t more)
+uint64_t mh_work_flying(mh_loader *self, int64_t more)
 {
     uint64_t now = mh_clock_ns();
+    if (self->sync.flying)
+        mh_times_storage(self, self->sync.flying_since_ns, now, more < 0 ? (uint32_t)-more : 0);
     self->sync.stats.waited_ns += self->sync.flying * (now - self->sync.flying_since_ns);
     self->sync.flying += (uint64_t)more;
     self->sync.flying_since_ns = now;
+    return now;
 }
 
 void mh_work_over(mh_loader *self, mh_under_way *batch, uint64_t count)

@@ -19,7 +19,8 @@
 static const char *const colours[MH_LANE_KINDS] = {
     [MH_LANE_SETUP] = "#8f63c9",   [MH_LANE_FETCH] = "#6fb1e4",    [MH_LANE_SAMPLE] = "#2f7fc1",
     [MH_LANE_COLLATE] = "#e5a000", [MH_LANE_TRANSFER] = "#0f9b74", [MH_LANE_WAIT] = "#d5512a",
-    [MH_LANE_TRAIN] = "#1f4e96",   [MH_LANE_EPOCH] = "#9aa7b5",
+    [MH_LANE_TRAIN] = "#1f4e96",   [MH_LANE_EPOCH] = "#9aa7b5",    [MH_LANE_READ] = "#6fb1e4",
+    [MH_LANE_DECODE] = "#2f7fc1",  [MH_LANE_PLACE] = "#e5a000",    [MH_LANE_STORAGE] = "#b07a95",
 };
 
 /* A part of the picture on which the run's time runs from left to right. */
@@ -349,6 +350,8 @@ static void legend(mh_svg *svg, const mh_chapter *chapter, double x, double y)
         const char *name;
     } items[] = {{MH_LANE_SETUP, "set-up"},    {MH_LANE_FETCH, "get samples"},
                  {MH_LANE_COLLATE, "collate"}, {MH_LANE_TRANSFER, "transfer"},
+                 {MH_LANE_STORAGE, "storage"}, {MH_LANE_READ, "read"},
+                 {MH_LANE_DECODE, "decode"},   {MH_LANE_PLACE, "place"},
                  {MH_LANE_TRAIN, "train"},     {MH_LANE_WAIT, "wait"}};
     for (size_t at = 0; at < sizeof items / sizeof *items; at++) {
         bool samples = items[at].kind == MH_LANE_FETCH && has_kind(chapter, MH_LANE_SAMPLE);
@@ -376,13 +379,16 @@ static void worker_row(const frame *f, int worker, double y, double height)
               colours[MH_LANE_FETCH]);
     draw_kind(f, MH_LANE_COLLATE, worker, y, height, colours[MH_LANE_COLLATE]);
     draw_kind(f, MH_LANE_TRANSFER, worker, y, height, colours[MH_LANE_TRANSFER]);
+    for (mh_lane_kind kind = MH_LANE_READ; kind <= MH_LANE_PLACE; kind++)
+        draw_kind(f, kind, worker, y, height, colours[kind]);
 }
 
 /* Whether the run says how batches were made. */
 static bool has_work(const mh_chapter *chapter)
 {
     return has_kind(chapter, MH_LANE_FETCH) || has_kind(chapter, MH_LANE_SAMPLE) ||
-           has_kind(chapter, MH_LANE_COLLATE);
+           has_kind(chapter, MH_LANE_COLLATE) || has_kind(chapter, MH_LANE_READ) ||
+           has_kind(chapter, MH_LANE_DECODE) || has_kind(chapter, MH_LANE_PLACE);
 }
 
 static void timeline_title(mh_svg *svg, const mh_chapter *chapter)
@@ -397,9 +403,10 @@ static void timeline_title(mh_svg *svg, const mh_chapter *chapter)
 static void picture_timeline(mh_svg *svg, const mh_chapter *chapter)
 {
     size_t workers = mh_chapter_rows(chapter), rows = workers ? workers : has_work(chapter);
-    bool setup = has_kind(chapter, MH_LANE_SETUP);
+    bool setup = has_kind(chapter, MH_LANE_SETUP), storage = has_kind(chapter, MH_LANE_STORAGE);
+    const char *does = chapter->facts.native.samples ? "thread" : "worker";
     double row = rows > 32 ? 12 : ROW, top = 64;
-    double height = row * (double)rows + (setup ? 3 : 2) * ROW + 8;
+    double height = row * (double)rows + (2 + setup + storage) * ROW + 8;
     char text[32];
     mh_svg_begin(svg, 1200, top + height + 52, "what every worker and the loop did, over time");
     timeline_title(svg, chapter);
@@ -412,9 +419,14 @@ static void picture_timeline(mh_svg *svg, const mh_chapter *chapter)
         draw_kind(&f, MH_LANE_SETUP, -2, y + 1, ROW - 2, colours[MH_LANE_SETUP]);
         y += ROW;
     }
+    if (storage) {
+        row_name(svg, y, ROW, false, "storage");
+        draw_kind(&f, MH_LANE_STORAGE, -1, y + 1, ROW - 2, colours[MH_LANE_STORAGE]);
+        y += ROW;
+    }
     for (size_t at = 0; at < rows; at++, y += row) {
-        (void)snprintf(text, sizeof text, workers ? "worker %zu" : "loop", at);
-        row_name(svg, y, row, false, text);
+        (void)snprintf(text, sizeof text, "%s %zu", does, at);
+        row_name(svg, y, row, false, workers ? text : "loop");
         worker_row(&f, workers ? (int)at : -1, y + 1, row - 2);
     }
     y += 4;

@@ -117,6 +117,35 @@ static void stage_of_samples(mh_chapter *chapter, const mh_facts *facts)
     };
 }
 
+/* What threads of a native loader did: single tasks are not told apart. */
+static void stage_of_tasks(mh_chapter *chapter, const mh_facts *facts, mh_lane_kind kind)
+{
+    uint64_t total = 0, tasks = 0;
+    double whole = (double)facts->run_ns;
+    bool of_threads = kind != MH_LANE_STORAGE;
+    for (size_t at = 0; at < chapter->timeline.lanes.count; at++) {
+        const mh_lane *lane = mh_timeline_lane(&chapter->timeline, at);
+        if (mh_lane_kind_of(lane) != kind || lane->key.loader != chapter->loader)
+            continue;
+        total += lane->total;
+        tasks += lane->tasks;
+    }
+    if (of_threads && facts->workers > 1)
+        whole *= facts->workers;
+    if (tasks)
+        chapter->stages[chapter->stage_count++] = (mh_stage_line){
+            .name = mh_lane_name(kind),
+            .count = tasks,
+            .total = (double)total / NS_PER_S,
+            .mean = of_threads ? (double)total / NS_PER_S / (double)tasks : NAN,
+            .p50 = NAN,
+            .p99 = NAN,
+            .max = NAN,
+            .share = whole > 0 ? (double)total / whole : 0,
+            .of_workers = of_threads,
+        };
+}
+
 static void stage_of_rare(mh_chapter *chapter, const mh_gather *gather, const char *name,
                           mh_lane_kind kind, uint64_t *times)
 {
@@ -138,6 +167,10 @@ static mh_status chapter_stages(mh_chapter *chapter, const mh_gather *gather, co
     stage_of_batches(chapter, facts, "fetch", true, stage_fetch, times);
     stage_of_samples(chapter, facts);
     stage_of_batches(chapter, facts, "collate", true, stage_collate, times);
+    stage_of_tasks(chapter, facts, MH_LANE_STORAGE);
+    stage_of_tasks(chapter, facts, MH_LANE_READ);
+    stage_of_tasks(chapter, facts, MH_LANE_DECODE);
+    stage_of_tasks(chapter, facts, MH_LANE_PLACE);
     stage_of_batches(chapter, facts, "transfer", false, stage_transfer, times);
     stage_of_batches(chapter, facts, "wait", false, stage_wait, times);
     stage_of_batches(chapter, facts, "train", false, stage_train, times);

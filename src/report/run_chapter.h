@@ -21,7 +21,7 @@ typedef struct mh_stage_line {
     bool of_workers;
 } mh_stage_line;
 
-#define MH_STAGES_MOST 8
+#define MH_STAGES_MOST 12
 /* Waits in bins of a quarter of a power of two, from 1 us on; what is shorter is in the first. */
 #define MH_WAIT_BINS 128
 

@@ -175,7 +175,8 @@ static int spans_keep(mh_spans *spans, const mh_span *span)
 
 static bool of_worker(mh_lane_kind kind)
 {
-    return kind == MH_LANE_FETCH || kind == MH_LANE_SAMPLE || kind == MH_LANE_COLLATE;
+    return kind == MH_LANE_FETCH || kind == MH_LANE_SAMPLE || kind == MH_LANE_COLLATE ||
+           mh_lane_has_tasks(kind);
 }
 
 const mh_spans *mh_lane_spans(const mh_timeline *timeline, const mh_lane *lane)
@@ -201,6 +202,7 @@ int mh_timeline_add(mh_timeline *timeline, uint32_t loader, mh_lane_kind kind, i
     }
     timeline_reach(timeline, begin, begin + ns);
     lane->count++;
+    lane->tasks += mh_lane_has_tasks(kind) && about > 0 ? (uint64_t)about : 1;
     lane->total += ns;
     lane->max = ns > lane->max ? ns : lane->max;
     lane_cover(timeline, lane, begin, ns);

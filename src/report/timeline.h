@@ -25,6 +25,10 @@
     X(MH_LANE_SAMPLE, "sample")                                                                    \
     X(MH_LANE_COLLATE, "collate")                                                                  \
     X(MH_LANE_TRANSFER, "transfer")                                                                \
+    X(MH_LANE_READ, "read")                                                                        \
+    X(MH_LANE_DECODE, "decode")                                                                    \
+    X(MH_LANE_PLACE, "place")                                                                      \
+    X(MH_LANE_STORAGE, "storage")                                                                  \
     X(MH_LANE_WAIT, "wait")                                                                        \
     X(MH_LANE_TRAIN, "train")                                                                      \
     X(MH_LANE_EPOCH, "epoch")
@@ -66,13 +70,14 @@ typedef struct mh_bin {
 
 typedef struct mh_span {
     uint64_t begin, ns;
-    int64_t about; /* the batch or sample it is of; -1: none */
+    int64_t about; /* the batch or sample it is of; -1: none; or how many tasks it holds */
     uint32_t lane; /* its number */
 } mh_span;
 
 typedef struct mh_lane {
     mh_record_key key; /* loader, kind, worker, 0 */
     uint64_t count, total, max;
+    uint64_t tasks; /* in its spans; where they have none, as count */
     mh_bin *bins;
     mh_span longest[MH_TIMELINE_LONGEST]; /* in no order */
     uint32_t longest_count;
@@ -113,6 +118,13 @@ double mh_timeline_mean(const mh_timeline *timeline, mh_series series, size_t bi
 
 /* Where the single spans of a lane are: among the workers', or the loop's. */
 const mh_spans *mh_lane_spans(const mh_timeline *timeline, const mh_lane *lane);
+
+/* Whether a span stands for many tasks of a native loader. */
+static inline bool mh_lane_has_tasks(mh_lane_kind kind)
+{
+    return kind == MH_LANE_READ || kind == MH_LANE_DECODE || kind == MH_LANE_PLACE ||
+           kind == MH_LANE_STORAGE;
+}
 
 static inline mh_lane *mh_timeline_lane(const mh_timeline *timeline, size_t number)
 {

@@ -59,7 +59,9 @@ static int rare_add(mh_gather *gather, uint32_t loader, mh_lane_kind kind, uint6
 
 static int work_event(mh_gather *gather, const mh_log_event *event, mh_lane_kind kind)
 {
-    int64_t about = event->is == MH_LOG_SAMPLE ? event->index : event->nth;
+    int64_t about = event->is == MH_LOG_SAMPLE ? event->index
+                    : mh_lane_has_tasks(kind)  ? event->tasks
+                                               : event->nth;
     if (event->t < 0 || event->ns < 0)
         return 1;
     return mh_timeline_add(gather->timeline, (uint32_t)mh_log_or(event->loader, 0), kind,
@@ -288,6 +290,14 @@ static int gather_event(mh_gather *gather, const mh_log_event *event)
         return work_event(gather, event, MH_LANE_SAMPLE);
     case MH_LOG_COLLATE:
         return work_event(gather, event, MH_LANE_COLLATE);
+    case MH_LOG_READ:
+        return work_event(gather, event, MH_LANE_READ);
+    case MH_LOG_DECODE:
+        return work_event(gather, event, MH_LANE_DECODE);
+    case MH_LOG_PLACE:
+        return work_event(gather, event, MH_LANE_PLACE);
+    case MH_LOG_STORAGE:
+        return work_event(gather, event, MH_LANE_STORAGE);
     case MH_LOG_USAGE:
         return usage_event(gather, event);
     case MH_LOG_SYSTEM:

@@ -13,12 +13,15 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millhead import _core
 from millhead.watching import hot_code
 from millhead.watching.fetch_times import Fetches
 from millhead.watching.recording import Recording, recording_of, summary_row, wait_share
+
+if TYPE_CHECKING:
+    from millhead.watching.native_loaders import Stages
 
 T = TypeVar("T")
 
@@ -38,6 +41,8 @@ class LoaderWatch:
         self.first_ns: int | None = None  # the wait for the very first batch
         self.meter = _core.Meter()  # every wait but the first
         self._described = False
+        #: Events of a native loader that were lost when it was last asked.
+        self.lost_before = 0
         self.train_ns = -1  # of the step under way; -1: not known
 
     def begin(self) -> None:
@@ -102,7 +107,7 @@ class Epoch:
         #: Of a loop that makes its batches itself.
         self.fetches: Fetches | None = None
         #: Of a native loader: what its threads did since it was last asked.
-        self.stages: Callable[[], dict[str, int]] | None = None
+        self.stages: Stages | None = None
         watch.epochs += 1
         watch.live.add(self)
         watch.recording.live.add(self)
@@ -119,6 +124,8 @@ class Epoch:
             watch.log.write(usage)
         if self._hot is not None and (hot := self._hot.lines(watch.number, -1)):
             watch.log.write(hot)
+        if self.stages is not None and (tasks := self.stages.lines()):
+            watch.log.write(tasks)
         if watch.first_ns is None:
             watch.first_ns = self._steps.totals()["first_ns"]
 
@@ -133,8 +140,9 @@ class Epoch:
         if self.fetches is not None:
             self.fetches.flush()
         if self.stages is not None:
+            self.watch.log.write(self.stages.lines())
             self.watch.log.event(
-                "stages", loader=self.watch.number, epoch=self.number, **self.stages()
+                "stages", loader=self.watch.number, epoch=self.number, **self.stages.sums()
             )
         if lines := self._steps.rest():
             self.watch.log.write(lines)

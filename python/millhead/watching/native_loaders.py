@@ -2,38 +2,63 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from millhead import _core
 from millhead.watching.loops import Epoch, LoaderWatch, WatchedIterator, loader_watch
 
 if TYPE_CHECKING:
     from millhead.loader import Loader
 
-#: Of the core's numbers: CPU time of the threads.
-_CPU = ("read_ns", "decode_ns", "place_ns")
+#: Time of the tasks: where there are no threads, the CPU time.
+_TASKS = ("read_ns", "decode_ns", "place_ns")
 
 
 class Stages:
     """What the threads did since it was last asked."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader, epoch: Epoch) -> None:
         self._loader = loader
-        self._before = loader._core_numbers()
+        self._epoch = epoch
+        self._before = self._counts()
+        with contextlib.suppress(_core.Error):  # a closed loader gives no batch either
+            loader._native.watch()
 
-    def take(self) -> dict[str, int]:
-        """The keys of a ``stages`` event (docs/events.md)."""
-        now = self._loader._core_numbers()
+    def _counts(self) -> dict[str, int]:
+        return {**self._loader._core_numbers(), "map_ns": self._loader._counts.map_ns}
+
+    def lines(self) -> bytes:
+        """Events read, decode, place and storage (docs/events.md)."""
+        watch = self._epoch.watch
+        try:
+            lines, lost = self._loader._native.events(watch.number, self._epoch.number)
+        except _core.Error:
+            return b""
+        watch.log.lost += max(0, lost - watch.lost_before)
+        watch.lost_before = lost
+        return lines
+
+    def sums(self) -> dict[str, int]:
+        """The keys of a ``stages`` event."""
+        now = self._counts()
         since = {name: number - self._before.get(name, 0) for name, number in now.items()}
         self._before = now
+        tasks = sum(since.get(name, 0) for name in _TASKS)
         return {
             "threads": now.get("threads", 0),
             "in_flight": now.get("in_flight", 0),
             "samples": since.get("placed", 0) or since.get("samples", 0),
-            "cpu": sum(since.get(name, 0) for name in _CPU),
+            "cpu": since.get("cpu_ns", 0) if now.get("threads") else tasks,
+            "bytes": since.get("bytes_read", 0),
             "reads": since.get("reads_waited", 0),
             "latency": since.get("waited_ns", 0),
+            "wait_read": since.get("wait_read_ns", 0),
+            "wait_decode": since.get("wait_decode_ns", 0),
+            "wait_place": since.get("wait_place_ns", 0),
+            "map": since.get("map_ns", 0),
         }
 
 
@@ -41,7 +66,7 @@ def iterate(loader: Loader, watch: LoaderWatch) -> Iterator[Any]:
     """The loader's next epoch, watched."""
     watch.begin()
     epoch = Epoch(watch)
-    epoch.stages = Stages(loader).take
+    epoch.stages = Stages(loader, epoch)
     iterator = loader._begin()
     numbers = loader._core_numbers()
     watch.describe(

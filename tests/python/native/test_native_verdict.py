@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import millhead
+import millhead.report
+import pytest
 
 COMMAND = os.path.join(sysconfig.get_path("scripts"), "millhead")
 
@@ -39,6 +41,69 @@ def test_a_slow_link_asks_for_reads_in_flight() -> None:
     assert found["fix_settings"]["in_flight"] > 16
     assert found["predicted_gain"] > 1.5
     assert any(" in flight give at most " in line for line in found["evidence"]), found["evidence"]
+
+
+def test_slow_decoding_asks_for_threads_and_says_what_was_waited_for() -> None:
+    found = verdict("synthetic:count=800,shape=10,chunk=4,burn=6ms", shuffle=True)
+    stages = found["stages"]
+    assert found["cause"] == "cpu-bound", found
+    assert stages["wait_decode"] > 0.5 and stages["wait_decode"] > 5 * stages["wait_read"]
+    assert stages["wait_other"] < 0.1
+
+
+def test_a_slow_link_is_waited_for_while_reading() -> None:
+    stages = verdict("synthetic:count=800,shape=10", simulate="latency=20ms")["stages"]
+    assert stages["wait_read"] > 0.5 and stages["wait_read"] > 5 * stages["wait_decode"]
+
+
+def test_a_slow_map_is_named() -> None:
+    def slow(batch: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.01)
+        return batch
+
+    found = verdict("synthetic:count=400,shape=10", map=slow)
+    assert found["cause"] == "main-bound", found
+    assert found["stages"]["wait_map"] > 0.5
+    assert any("map= takes " in line for line in found["evidence"]), found["evidence"]
+
+
+def watched_run(directory: Path, threads: int) -> list[dict[str, Any]]:
+    """The events of a loop over a slow link, its last batch included."""
+    data = "synthetic:count=800,shape=10,chunk=4,burn=1ms"
+    with millhead.Loader(data, 8, threads=threads, simulate="latency=5ms") as loader:
+        watched = millhead.watch(loader, run=directory)
+        for _ in watched:
+            time.sleep(0.001)
+        watched.close()
+    return [json.loads(line) for line in (directory / "events.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_run_holds_what_every_thread_did(tmp_path: Path, threads: int) -> None:
+    events = watched_run(tmp_path / "run", threads)
+    kinds = {kind: [e for e in events if e["event"] == kind] for kind in ("decode", "storage")}
+    (sums,) = (e for e in events if e["event"] == "stages")
+    assert sum(e["tasks"] for e in kinds["decode"]) >= 200
+    assert {e["worker"] for e in kinds["decode"]} <= set(range(max(1, threads)))
+    assert {e["worker"] for e in kinds["storage"]} == {-1}
+    assert sum(e["tasks"] for e in kinds["storage"]) >= 190
+    begin = min(e["t"] for e in events if e["event"] == "setup") - 50_000_000
+    end = max(e["t"] + e.get("ns", 0) for e in events if e["event"] == "epoch")
+    assert all(begin < e["t"] and e["t"] + e["ns"] <= end + 10_000_000 for e in kinds["decode"])
+    assert sums["threads"] == threads and sums["bytes"] > 0
+
+
+def test_the_report_has_a_row_for_every_thread(tmp_path: Path) -> None:
+    watched_run(tmp_path / "run", 2)
+    page = millhead.report.make(tmp_path / "run")
+    data = json.loads(page.split('id="data">', 1)[1].split("</script>", 1)[0])
+    (run,) = data["runs"]
+    assert run["loader"]["kind"] == "native" and run["timeline"]["rows"] == 2
+    lanes = {(lane["kind"], lane["worker"]) for lane in run["timeline"]["lanes"]}
+    assert {("decode", 0), ("decode", 1), ("storage", -1), ("wait", -1), ("train", -1)} <= lanes
+    stages = {stage["name"]: stage for stage in run["stages"]}
+    assert stages["decode"]["count"] >= 200 and stages["decode"]["of_workers"]
+    assert 0.0005 < stages["decode"]["mean_s"] < 0.1
 
 
 def test_a_loop_that_keeps_up_is_healthy() -> None:
