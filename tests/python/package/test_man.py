@@ -50,12 +50,13 @@ def _said() -> dict[str, set[str]]:
 
 def _in_manual() -> dict[str, set[str]]:
     """The same by the subsections of the manual page."""
-    found = {}
-    for section in re.split(r"^\.S[sh] ", MAN.read_text(), flags=re.MULTILINE):
+    found: dict[str, set[str]] = {}
+    for section in re.split(r"^\.S[sh] ", MAN.read_text().replace("\\\n", ""), flags=re.MULTILINE):
         name = re.match(r"[a-z]+(?: [a-z]+)?", section)
         if name:
             items = " ".join(re.findall(r"^\.It (Fl .*)", section, re.MULTILINE))
-            found[name[0]] = {f"-{flag}" for flag in re.findall(r"Fl (\S+)", items)}
+            flags = {f"-{flag}" for flag in re.findall(r"Fl (\S+)", items)}
+            found[name[0]] = found.get(name[0], set()) | flags  # some have two ways to be called
     return found
 
 
