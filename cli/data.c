@@ -18,6 +18,7 @@ const char mh_cli_data_help[] =
     "  --stride STEPS     from window to window (default: the window)\n"
     "  --select RANGES    of dimensions: time=0:100 by place, lat=40..60 by coordinate\n"
     "  --target OFFSETS   of a second window: time=6\n"
+    "  --join DIM         of several stores of arrays: along which dimension they are one\n"
     "  --decode HOW       of arrays: cf (default), or none for values as stored\n"
     "  --index FILE       keeps what opening a folder found out; off: nothing does\n"
     "  --storage OPTIONS  of URLs: key=...,secret=...,endpoint_url=..., any of them\n"

@@ -22,6 +22,7 @@ typedef struct mh_cli_data {
         {"--stride", MH_CLI_TEXT, &(data)->options.stride, 0},                                     \
         {"--select", MH_CLI_TEXT, &(data)->options.select, 0},                                     \
         {"--target", MH_CLI_TEXT, &(data)->options.target, 0},                                     \
+        {"--join", MH_CLI_TEXT, &(data)->options.join, 0},                                         \
         {"--decode", MH_CLI_TEXT, &(data)->options.decode, 0},                                     \
         {"--index", MH_CLI_TEXT, &(data)->options.index, 0},                                       \
         {"--storage", MH_CLI_TEXT, &(data)->options.storage, 0},                                   \

@@ -210,7 +210,7 @@ Data = Arrays | Synthetic | Tokens | files.Files | zarrs.Zarr
 def load(paths: list[str], options: argparse.Namespace) -> Data:
     """What the paths stand for."""
     if zarrs.is_store(paths[0]):
-        return zarrs.Zarr(paths[0], options)
+        return zarrs.Zarr(paths, options)
     if Path(paths[0]).is_dir() and not is_arrays(Path(paths[0])):
         return files.Folder(paths[0], options)
     if paths[0].endswith((".csv", ".jsonl")):
@@ -451,7 +451,7 @@ def main() -> None:
     parser.add_argument("--uneven", action="store_true")
     parser.add_argument("--limit-batches", type=int)
     parser.add_argument("--pipeline")
-    for name in ("window", "stride", "select", "target"):
+    for name in ("window", "stride", "select", "target", "join"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--decode", default="cf", choices=["cf", "none"])
     parser.add_argument("--on-error", default="raise", choices=["raise", "skip", "replace"])

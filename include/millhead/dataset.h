@@ -72,6 +72,8 @@ typedef struct mh_dataset_options {
     const char *index;    /* file that keeps what opening found out */
     const char *storage;  /* of URLs: "key=...,secret=...,endpoint_url=..." */
     const char *cache;    /* of URLs: "DIR:50GB" keeps what was read */
+    const char *join;     /* of several arrays' stores: the dimension along which they are one, in
+                             the order of the paths; default: the first that varies */
 } mh_dataset_options;
 
 MH_API void mh_dataset_options_init_sized(mh_dataset_options *options, size_t size);

@@ -251,6 +251,7 @@ class Dataset:
         stride: str | None = None,
         select: str | None = None,
         target: str | None = None,
+        join: str | None = None,
         decode: str | None = None,
         index: str | None = None,
         storage: str | None = None,

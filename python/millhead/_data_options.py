@@ -25,6 +25,7 @@ class DataOptions:
     index: str | os.PathLike[str] | None = None
     storage_options: Mapping[str, Any] | None = None
     cache: str | os.PathLike[str] | None = None
+    join: str | None = None
 
     def texts(self) -> dict[str, str]:
         """By the names of the core's arguments; those that were not given are left out.
@@ -39,6 +40,7 @@ class DataOptions:
             "stride": _numbers("stride", self.stride),
             "select": _ranges(self.select),
             "target": _numbers("target", self.target),
+            "join": self.join,
             "decode": {"cf": None, None: "none"}.get(self.decode, self.decode),
             "index": None if self.index is None else os.fspath(self.index),
             "storage": storage_text(self.storage_options),

@@ -116,8 +116,8 @@ def open(
         fields: the ones to read, in the order of the dict; ``_index`` is a sample's number.
         output: ``"torch"`` or ``"numpy"``; None: torch where it can be imported.
         options: what to read, as :class:`millhead.Loader` takes it: ``pipeline``, ``profile``,
-            ``window``, ``stride``, ``select``, ``target``, ``decode``, ``index``,
-            ``storage_options``, ``cache``.
+            ``window``, ``stride``, ``select``, ``target``, ``join``, ``decode``,
+            ``index``, ``storage_options``, ``cache``.
 
     Raises:
         FileNotFoundError, OSError: a file cannot be read.

@@ -63,6 +63,8 @@ class Loader:
         window, stride, select, target, decode: which parts of arrays with named dimensions are
             samples, ``window={"time": 4, "lat": 64}``; ``select`` has a slice of places or a pair
             of coordinates for a dimension, ``target`` the offset of a second window.
+        join: of several Zarr stores: the dimension along which they are one, in the order of
+            ``data``; None: the first whose length or coordinate varies.
         subset: the samples an epoch is made of, in this order where nothing shuffles them: numbers, a
             slice, a part like ``0.1``, or ``(0.1, seed)``: that many chosen at random, once.
         weights: one for each sample (of the subset): an epoch is as many draws by weight, with
@@ -120,6 +122,7 @@ class Loader:
         stride: Mapping[str, int] | None = None,
         select: Mapping[str, Range] | None = None,
         target: Mapping[str, int] | None = None,
+        join: str | None = None,
         decode: str | None = "cf",
         subset: Subset | None = None,
         weights: Iterable[SupportsFloat] | None = None,
@@ -156,6 +159,7 @@ class Loader:
         self.stride = stride
         self.select = select
         self.target = target
+        self.join = join
         self.decode = decode
         self.cache = cache
         self.index = index
@@ -188,6 +192,7 @@ class Loader:
             index,
             storage_options,
             cache,
+            join,
         )
         self._opened = Opened(data, self.fields, output, options)
         self._choice = SampleChoice.of(subset, weights, self._opened.core.count)

@@ -17,8 +17,9 @@
 #define TRIED_MOST 200000  /* combinations of them */
 
 typedef struct kind {
-    uint64_t chunk[MH_DIMS_MOST]; /* along each of the windows' dimensions; 0: lacks it */
-    double bytes;                 /* of one chunk of each of its variables */
+    mh_cuts cuts[MH_DIMS_MOST]; /* of each of the windows' dimensions */
+    mh_cut *list;               /* what they point into */
+    double value_bytes;         /* of a value of each of its variables */
     double variables;
 } kind;
 
@@ -38,36 +39,87 @@ typedef struct costs {
     size_t kind_count;
 } costs;
 
+static void free_kinds(costs *self)
+{
+    for (size_t i = 0; self->kinds && i < self->kind_count; i++)
+        mh_free(self->kinds[i].list);
+    mh_free(self->kinds);
+}
+
+/* The cuts of a dimension, from `list` on; gives how many there are. */
+static size_t cut_dimension(const mh_grid *parts, uint32_t k, mh_cut *list)
+{
+    const uint32_t count = k == parts->variable->along ? parts->parts : 1;
+    uint64_t number = 0, values = 0;
+    size_t made = 0;
+    for (uint32_t part = 0; part < count; part++) {
+        const uint64_t chunk = parts[part].variable->chunk[k];
+        const uint64_t chunks = mh_variable_chunks_along(parts[part].variable, k);
+        if (chunks == 0 && count > 1)
+            continue;
+        list[made++] = (mh_cut){parts[part].begin[k], chunk, number, values};
+        number += chunks;
+        values += chunks * chunk;
+    }
+    return made;
+}
+
+/* The variable as a kind of its own; its list is freed by the caller. */
+static mh_status kind_of(kind *out, const mh_grid *parts, mh_error *err)
+{
+    *out = (kind){.variables = 1, .value_bytes = parts->convert.stored_bytes};
+    out->list = mh_calloc(parts->variable->dims + (size_t)parts->parts, sizeof *out->list);
+    if (!out->list)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for the cost of windows");
+    mh_cut *next = out->list;
+    for (uint32_t k = 0; k < parts->variable->dims; k++) {
+        mh_cuts *cuts = &out->cuts[parts->dim[k]];
+        *cuts = (mh_cuts){next, cut_dimension(parts, k, next)};
+        next += cuts->count;
+    }
+    return MH_OK;
+}
+
+static bool is_same(const kind *a, const kind *b)
+{
+    for (uint32_t d = 0; d < MH_DIMS_MOST; d++)
+        if (a->cuts[d].count != b->cuts[d].count ||
+            (a->cuts[d].count && memcmp(a->cuts[d].list, b->cuts[d].list,
+                                        a->cuts[d].count * sizeof *a->cuts[d].list) != 0))
+            return false;
+    return true;
+}
+
 static mh_status find_kinds(costs *self, const mh_windows *windows, mh_error *err)
 {
     self->windows = windows;
     self->kinds = mh_calloc(windows->grid_count, sizeof *self->kinds);
     if (!self->kinds)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for the cost of windows");
-    for (size_t i = 0; i < windows->grid_count; i++) {
-        const mh_grid *grid = &windows->grids[i];
-        kind found = {0};
-        for (uint32_t k = 0; k < grid->variable->dims; k++)
-            found.chunk[grid->dim[k]] = grid->variable->chunk[k];
+    for (size_t i = 0; i < windows->grid_count; i += windows->grids[i].parts) {
+        kind found;
+        MH_TRY(kind_of(&found, &windows->grids[i], err));
         size_t at = 0;
-        while (at < self->kind_count &&
-               memcmp(self->kinds[at].chunk, found.chunk, sizeof found.chunk) != 0)
+        while (at < self->kind_count && !is_same(&self->kinds[at], &found))
             at++;
-        if (at == self->kind_count)
+        if (at == self->kind_count) {
             self->kinds[self->kind_count++] = found;
-        self->kinds[at].bytes += (double)grid->chunk_bytes;
+            continue;
+        }
+        self->kinds[at].value_bytes += found.value_bytes;
         self->kinds[at].variables++;
+        mh_free(found.list);
     }
     return MH_OK;
 }
 
-static double union_of(const mh_windows *windows, const mh_touched *product)
+static double union_of(const mh_windows *windows, const mh_reach *product)
 {
     return windows->has_target ? product->window + product->target - product->both
                                : product->window;
 }
 
-static void multiply(mh_touched *product, const mh_touched *factor)
+static void multiply(mh_reach *product, const mh_reach *factor)
 {
     product->window *= factor->window;
     product->target *= factor->target;
@@ -80,15 +132,17 @@ static total add_up(const costs *self, const term *const *terms)
     const uint32_t dims = self->windows->dim_count;
     total found = {0};
     for (size_t i = 0; i < self->kind_count; i++) {
-        mh_touched all = {1, 1, 1}, largest = {1, 1, 1};
+        const kind *of = &self->kinds[i];
+        mh_reach chunks = {1, 1, 1}, values = {1, 1, 1}, largest = {1, 1, 1};
         for (uint32_t d = 0; d < dims; d++) {
-            multiply(&all, &terms[i * dims + d]->sum);
-            multiply(&largest, &terms[i * dims + d]->most);
+            multiply(&chunks, &terms[i * dims + d]->sum.chunks);
+            multiply(&values, &terms[i * dims + d]->sum.values);
+            multiply(&largest, &terms[i * dims + d]->most.values);
         }
-        found.chunks += self->kinds[i].variables * union_of(self->windows, &all);
-        found.bytes += self->kinds[i].bytes * union_of(self->windows, &all);
-        found.most += self->kinds[i].bytes *
-                      (largest.window + (self->windows->has_target ? largest.target : 0));
+        found.chunks += of->variables * union_of(self->windows, &chunks);
+        found.bytes += of->value_bytes * union_of(self->windows, &values);
+        found.most +=
+            of->value_bytes * (largest.window + (self->windows->has_target ? largest.target : 0));
     }
     return found;
 }
@@ -102,7 +156,7 @@ static mh_status add_up_cells(const costs *self, const uint64_t *cell, total *ou
     const term **used = mh_calloc(count + 1, sizeof *used);
     for (size_t n = 0; terms && used && n < count; n++) {
         const mh_window_dim *dim = &self->windows->dims[n % dims];
-        mh_touched_sum(dim, self->kinds[n / dims].chunk[n % dims], cell ? cell[n % dims] : 1,
+        mh_touched_sum(dim, self->kinds[n / dims].cuts[n % dims], cell ? cell[n % dims] : 1,
                        &terms[n].sum, &terms[n].most);
         used[n] = &terms[n];
     }
@@ -117,7 +171,7 @@ static mh_status add_up_cells(const costs *self, const uint64_t *cell, total *ou
 static double useful_bytes(const mh_windows *windows)
 {
     double bytes = 0;
-    for (size_t i = 0; i < windows->grid_count; i++) {
+    for (size_t i = 0; i < windows->grid_count; i += windows->grids[i].parts) {
         const mh_grid *grid = &windows->grids[i];
         double values = grid->convert.stored_bytes;
         for (uint32_t k = 0; k < grid->variable->dims; k++)
@@ -159,7 +213,7 @@ mh_status mh_amplification_of(const mh_windows *windows, const uint64_t *cell,
     mh_status status = find_kinds(&self, windows, err);
     if (status == MH_OK)
         status = cost_of(&self, cell, out, err);
-    mh_free(self.kinds);
+    free_kinds(&self);
     return status;
 }
 
@@ -181,8 +235,9 @@ static uint64_t largest_chunk(const costs *self, uint32_t d)
 {
     uint64_t largest = 1;
     for (size_t i = 0; i < self->kind_count; i++)
-        if (self->kinds[i].chunk[d] > largest)
-            largest = self->kinds[i].chunk[d];
+        for (size_t n = 0; n < self->kinds[i].cuts[d].count; n++)
+            if (self->kinds[i].cuts[d].list[n].chunk > largest)
+                largest = self->kinds[i].cuts[d].list[n].chunk;
     return largest;
 }
 
@@ -216,10 +271,10 @@ static mh_status find_terms(search *self, mh_error *err)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for the cost of windows");
     for (size_t n = 0; n < count; n++) {
         const uint32_t d = (uint32_t)(n % windows->dim_count);
-        const uint64_t chunk = self->costs.kinds[n / windows->dim_count].chunk[d];
+        const mh_cuts cuts = self->costs.kinds[n / windows->dim_count].cuts[d];
         for (uint32_t c = 0; c < self->tried[d]; c++) {
             term *one = &self->terms[n * CANDIDATES_MOST + c];
-            mh_touched_sum(&windows->dims[d], chunk, self->cell[d][c], &one->sum, &one->most);
+            mh_touched_sum(&windows->dims[d], cuts, self->cell[d][c], &one->sum, &one->most);
         }
     }
     return MH_OK;
@@ -304,7 +359,7 @@ mh_status mh_blocks_choose(const mh_windows *windows, uint64_t pool_bytes, mh_ce
     mh_status status = find_kinds(&self->costs, windows, err);
     if (status == MH_OK)
         status = choose(self, pool_bytes, out, out_parts, out_cost, err);
-    mh_free(self->costs.kinds);
+    free_kinds(&self->costs);
     mh_free(self->terms);
     mh_free(self->used);
     mh_free(self);

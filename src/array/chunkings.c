@@ -117,7 +117,7 @@ static mh_status copy_windows(rechunked *out, const mh_windows *windows, mh_erro
     if (!out->grids || !out->variables)
         return mh_fail(err, MH_ERR_NOMEM, "no memory to compare chunks");
     memcpy(out->grids, windows->grids, count * sizeof *out->grids);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) { /* parts stay parts: they are stores of their own */
         out->variables[i] = *windows->grids[i].variable;
         out->grids[i].variable = &out->variables[i];
     }

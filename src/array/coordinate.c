@@ -97,8 +97,7 @@ static bool read_date(const char *text, date_span *out)
     return *t == '\0' || strcmp(t, "Z") == 0 || strcmp(t, " UTC") == 0;
 }
 
-/* "hours since 1900-01-01 00:00:00" */
-static bool read_units(const char *units, double *seconds, double *since)
+bool mh_coordinate_units(const char *units, double *seconds, double *since)
 {
     static const struct {
         const char *name;
@@ -139,7 +138,7 @@ static mh_status date_limits(const mh_coordinate *coordinate, const char *dim, c
         return mh_fail(err, MH_ERR_UNSUPPORTED,
                        "%s is in the calendar %s: select it by index (%s=0:100)", dim, calendar,
                        dim);
-    if (!read_units(coordinate->units, &seconds, &since))
+    if (!mh_coordinate_units(coordinate->units, &seconds, &since))
         return mh_fail(err, MH_ERR_UNSUPPORTED,
                        "%s has units '%s', which have no dates here: select it by index (%s=0:100)",
                        dim, coordinate->units, dim);

@@ -6,6 +6,8 @@
 
 #include "array/window_text.h"
 
+#include <stdbool.h>
+
 /* The indices *begin to *end (not part of it) of the values from `low` to `high`, both part of it:
  * numbers, or dates (2001, 2001-02, 2001-02-03, 2001-02-03T04:05) for units of time, where the end
  * is the whole year, month, day or minute. An empty text is the coordinate's own end. `dim` is for
@@ -14,5 +16,9 @@
 MH_MUST_CHECK mh_status mh_coordinate_range(const mh_coordinate *coordinate, const char *dim,
                                             const char *low, const char *high, uint64_t *begin,
                                             uint64_t *end, mh_error *err);
+
+/* Whether units are of time ("hours since 1900-01-01"); then a value v is v * *seconds + *since
+ * seconds after 1970-01-01. Pure. */
+bool mh_coordinate_units(const char *units, double *seconds, double *since);
 
 #endif

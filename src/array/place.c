@@ -1,8 +1,8 @@
 /* place.c - the chunks of a sample, and its values copied out of them
  * SPDX-License-Identifier: Apache-2.0
  *
- * A sample's chunks are listed variable by variable: those of its window in C order, then those of
- * its target that are not among them. Placing walks the same list.
+ * A sample's chunks are listed variable by variable and part by part: those of its window in C
+ * order, then those of its target that are not among them. Placing walks the same list.
  */
 #include "array/plan.h"
 
@@ -37,10 +37,45 @@ mh_box mh_grid_box(const mh_windows *self, const mh_grid *grid, const uint64_t *
     for (uint32_t k = 0; k < variable->dims; k++) {
         const mh_window_dim *dim = &self->dims[grid->dim[k]];
         const uint64_t begin = begin_of(dim, origin[grid->dim[k]], target);
-        box.first[k] = begin / variable->chunk[k];
-        box.last[k] = (begin + dim->window - 1) / variable->chunk[k];
+        const uint64_t low = begin > grid->begin[k] ? begin : grid->begin[k];
+        const uint64_t window_end = begin + dim->window;
+        const uint64_t high = window_end < grid->end[k] ? window_end : grid->end[k];
+        if (low >= high) {
+            box.empty = true;
+            return box;
+        }
+        box.first[k] = (low - grid->begin[k]) / variable->chunk[k];
+        box.last[k] = (high - 1 - grid->begin[k]) / variable->chunk[k];
     }
     return box;
+}
+
+/* The parts of a variable from the first to the last that a sample needs something of. */
+typedef struct parts {
+    const mh_grid *first, *end;
+} parts;
+
+/* The one with that place; they have no gaps. */
+static const mh_grid *part_at(const mh_grid *first, uint64_t place)
+{
+    const uint32_t k = first->variable->along;
+    uint32_t low = 0, high = first->parts;
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        *(first[middle].begin[k] <= place ? &low : &high) = middle;
+    }
+    return first + low;
+}
+
+static parts parts_of(const mh_windows *self, const mh_grid *first, const uint64_t *origin)
+{
+    if (first->parts == 1)
+        return (parts){first, first + 1};
+    const uint32_t d = first->dim[first->variable->along];
+    const mh_window_dim *dim = &self->dims[d];
+    const uint64_t window = origin[d], target = begin_of(dim, origin[d], self->has_target);
+    return (parts){part_at(first, window < target ? window : target),
+                   part_at(first, (window < target ? target : window) + dim->window - 1) + 1};
 }
 
 /* --- which chunks --- */
@@ -57,6 +92,8 @@ static uint32_t list_box(const mh_grid *grid, const mh_box *box, const mh_box *b
 {
     uint64_t at[MH_DIMS_MOST];
     uint32_t count = 0;
+    if (box->empty)
+        return 0;
     memcpy(at, box->first, sizeof at);
     do {
         if (!but || !mh_box_holds(but, at))
@@ -70,13 +107,15 @@ uint32_t mh_windows_units_of(const mh_windows *self, uint64_t sample, uint64_t *
     uint64_t origin[MH_DIMS_MOST];
     uint32_t count = 0;
     mh_windows_origin_at(self, sample, origin);
-    for (size_t i = 0; i < self->grid_count; i++) {
-        const mh_grid *grid = &self->grids[i];
-        const mh_box window = mh_grid_box(self, grid, origin, 0);
-        count += list_box(grid, &window, NULL, ids + count);
-        if (self->has_target) {
-            const mh_box target = mh_grid_box(self, grid, origin, 1);
-            count += list_box(grid, &target, &window, ids + count);
+    for (size_t i = 0; i < self->grid_count; i += self->grids[i].parts) {
+        const parts needed = parts_of(self, &self->grids[i], origin);
+        for (const mh_grid *grid = needed.first; grid < needed.end; grid++) {
+            const mh_box window = mh_grid_box(self, grid, origin, 0);
+            count += list_box(grid, &window, NULL, ids + count);
+            if (self->has_target) {
+                const mh_box target = mh_grid_box(self, grid, origin, 1);
+                count += list_box(grid, &target, &window, ids + count);
+            }
         }
     }
     return count;
@@ -146,10 +185,11 @@ static void place_chunk(const mh_windows *self, const mh_grid *grid, const uint6
     const mh_variable *variable = grid->variable;
     strip values = {.dims = variable->dims};
     for (uint32_t k = 0; k < variable->dims; k++) {
-        const uint64_t length = variable->chunk[k], first = at[k] * length;
+        const uint64_t length = variable->chunk[k], first = grid->begin[k] + at[k] * length;
         const uint64_t window_end = begin[k] + self->dims[grid->dim[k]].window;
+        const uint64_t end = window_end < grid->end[k] ? window_end : grid->end[k];
         const uint64_t low = first > begin[k] ? first : begin[k];
-        const uint64_t high = first + length < window_end ? first + length : window_end;
+        const uint64_t high = first + length < end ? first + length : end;
         values.lengths[k] = high - low;
         values.from_steps[k] = chunk ? variable->steps[k] : 0;
         values.into_steps[k] = grid->into_steps[k];
@@ -176,6 +216,8 @@ static uint64_t place_window(const mh_windows *self, const mh_grid *grid, const 
     const mh_box box = target ? mh_grid_box(self, grid, origin, 1) : window;
     uint64_t at[MH_DIMS_MOST], begin[MH_DIMS_MOST];
     uint64_t own = base + mh_box_size(&window);
+    if (box.empty)
+        return own;
     memcpy(at, box.first, sizeof at);
     for (uint32_t k = 0; k < grid->variable->dims; k++)
         begin[k] = begin_of(&self->dims[grid->dim[k]], origin[grid->dim[k]], target);
@@ -193,14 +235,15 @@ void mh_windows_place(const mh_windows *self, uint64_t sample, const mh_chunks *
 {
     uint64_t origin[MH_DIMS_MOST], base = 0;
     mh_windows_origin_at(self, sample, origin);
-    for (size_t i = 0; i < self->grid_count; i++) {
-        const mh_grid *grid = &self->grids[i];
-        uint64_t next = base;
-        for (int target = 0; target <= self->has_target; target++) {
-            const uint32_t seat = grid->seats[target];
-            next = place_window(self, grid, origin, chunks, base, target,
-                                seat == MH_NOT_SEATED ? NULL : into[seat]);
+    for (size_t i = 0; i < self->grid_count; i += self->grids[i].parts) {
+        const uint32_t *seats = self->grids[i].seats;
+        const parts needed = parts_of(self, &self->grids[i], origin);
+        for (const mh_grid *grid = needed.first; grid < needed.end; grid++) {
+            uint64_t next = base;
+            for (int target = 0; target <= self->has_target; target++)
+                next = place_window(self, grid, origin, chunks, base, target,
+                                    seats[target] == MH_NOT_SEATED ? NULL : into[seats[target]]);
+            base = next;
         }
-        base = next;
     }
 }

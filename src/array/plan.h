@@ -9,10 +9,13 @@
 
 #define MH_NOT_SEATED UINT32_MAX
 
-/* A variable and its grid of chunks. */
+/* A variable, or a part of one, and its grid of chunks. The parts of a variable follow each other.
+ */
 typedef struct mh_grid {
     const mh_variable *variable;
-    uint32_t dim[MH_DIMS_MOST]; /* which of the windows' dimensions each is */
+    uint32_t parts;                                  /* of the variable; of parts that go on: 0 */
+    uint32_t dim[MH_DIMS_MOST];                      /* which of the windows' dimensions each is */
+    uint64_t begin[MH_DIMS_MOST], end[MH_DIMS_MOST]; /* which places of the dimension it has */
     uint64_t chunks_along[MH_DIMS_MOST];
     uint64_t first_unit, chunks, chunk_bytes;
     mh_convert convert;
@@ -27,7 +30,7 @@ struct mh_windows {
     uint64_t count, unit_count;
     uint32_t units_most;
     mh_grid *grids;
-    size_t grid_count;
+    size_t grid_count, variable_count;
     mh_window_field *fields;
     size_t field_count;
 };
@@ -35,10 +38,11 @@ struct mh_windows {
 /* Chunks from `first` to `last`, that one too, along each dimension of a variable. */
 typedef struct mh_box {
     uint32_t dims;
+    bool empty; /* of a part that the window does not reach */
     uint64_t first[MH_DIMS_MOST], last[MH_DIMS_MOST];
 } mh_box;
 
-/* The window of a sample whose first values are at `origin`, or its target. */
+/* What the window of a sample whose first values are at `origin`, or its target, has of a grid. */
 mh_box mh_grid_box(const mh_windows *windows, const mh_grid *grid, const uint64_t *origin,
                    int target);
 
@@ -55,6 +59,8 @@ static inline int mh_box_step(const mh_box *box, uint64_t *at)
 
 static inline int mh_box_holds(const mh_box *box, const uint64_t *at)
 {
+    if (box->empty)
+        return 0;
     for (uint32_t d = 0; d < box->dims; d++)
         if (at[d] < box->first[d] || at[d] > box->last[d])
             return 0;
@@ -64,8 +70,8 @@ static inline int mh_box_holds(const mh_box *box, const uint64_t *at)
 /* Chunks in it, and the place of one among them in C order. */
 static inline uint64_t mh_box_size(const mh_box *box)
 {
-    uint64_t size = 1;
-    for (uint32_t d = 0; d < box->dims; d++)
+    uint64_t size = !box->empty;
+    for (uint32_t d = 0; d < box->dims && size; d++)
         size *= box->last[d] - box->first[d] + 1;
     return size;
 }

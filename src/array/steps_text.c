@@ -160,8 +160,12 @@ static mh_status set_named(mh_variable *variables, size_t count, stretch name,
     mh_nearest nearest = mh_nearest_to(name.at, name.length);
     for (size_t i = 0; i < count; i++) {
         if (strlen(variables[i].name) == name.length &&
-            memcmp(variables[i].name, name.at, name.length) == 0)
-            return set_steps(&variables[i], steps, err);
+            memcmp(variables[i].name, name.at, name.length) == 0) {
+            do
+                MH_TRY(set_steps(&variables[i], steps, err));
+            while (++i < count && variables[i].goes_on);
+            return MH_OK;
+        }
         mh_nearest_offer(&nearest, variables[i].name);
     }
     return mh_fail(err, MH_ERR_INVALID, "the pipeline names '%.*s', which is not a field%s",

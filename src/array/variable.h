@@ -25,6 +25,13 @@ typedef struct mh_variable {
     /* The value of chunks that are missing, as a chunk would hold it: `swapped` applies. */
     uint8_t fill[MH_VALUE_BYTES_MOST];
     mh_decoding decoding; /* all zero: values are delivered as they are */
+    /* A variable may be several arrays, one behind the other along dimension number `along`: each
+     * is a part, `goes_on` in all but the first, with its own length there. Name, dimensions, all
+     * other lengths and the dtype are those of the first; chunks may differ along that dimension.
+     */
+    bool goes_on;
+    uint32_t along;
+    uint64_t begin; /* the parts before it end there */
 } mh_variable;
 
 /* Sets `steps` for chunks in C order (the last dimension lies together), or in Fortran's. */

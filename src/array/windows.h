@@ -21,11 +21,11 @@
 
 typedef struct mh_windows mh_windows;
 
-/* `variables` are those that are wanted; they and their texts stay the caller's and must stay valid
- * and unchanged as long as the windows. Dimensions of the same name must have the same length.
- * With a target each variable gives two fields. Free with mh_windows_free. *out is untouched on
- * failure. Errors: MH_ERR_INVALID (those of window_text.h; lengths that differ),
- * MH_ERR_UNSUPPORTED, MH_ERR_NOMEM. */
+/* `variables` are those that are wanted, the parts of one after each other; they and their texts
+ * stay the caller's and must stay valid and unchanged as long as the windows. Dimensions of the
+ * same name must have the same length. With a target each variable gives two fields. Free with
+ * mh_windows_free. *out is untouched on failure. Errors: MH_ERR_INVALID (those of window_text.h;
+ * lengths that differ), MH_ERR_UNSUPPORTED, MH_ERR_NOMEM. */
 MH_MUST_CHECK mh_status mh_windows_new(mh_windows **out, const mh_variable *variables, size_t count,
                                        const mh_window_texts *texts, mh_coordinate_lookup *lookup,
                                        void *context, mh_error *err);
@@ -45,7 +45,7 @@ void mh_windows_origin(const mh_windows *windows, uint64_t sample, int64_t *out)
 /* Dimensions with a window of 1 are kept: a field has as many as its variable. */
 typedef struct mh_window_field {
     char *name; /* the variable's; of its target "target", or "target_NAME" if there are more */
-    uint32_t variable; /* number in `variables` */
+    uint32_t variable; /* number in `variables`, of its first part */
     int target;
     mh_dtype dtype;
     uint32_t dims;

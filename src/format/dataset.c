@@ -252,6 +252,7 @@ static const struct {
     {offsetof(mh_dataset_options, index), "index", MH_TAKES_INDEX},
     {offsetof(mh_dataset_options, storage), "storage", 0},
     {offsetof(mh_dataset_options, cache), "cache", 0},
+    {offsetof(mh_dataset_options, join), "join", MH_TAKES_JOIN},
 };
 enum { TEXT_COUNT = sizeof texts / sizeof *texts };
 

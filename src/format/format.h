@@ -57,7 +57,8 @@ typedef struct mh_candidate {
 enum {
     MH_TAKES_PIPELINE = 1, /* and profile */
     MH_TAKES_WINDOW = 2,   /* stride, select, target, decode */
-    MH_TAKES_INDEX = 4
+    MH_TAKES_INDEX = 4,
+    MH_TAKES_JOIN = 8
 };
 
 typedef struct mh_format {

@@ -96,7 +96,7 @@ static mh_unit zarr_unit(const mh_dataset *dataset, uint64_t id)
 {
     const mh_zarr_data *data = dataset->own;
     const mh_chunk chunk = mh_windows_chunk(data->windows, id);
-    return mh_zarr_unit(data, &data->list[chunk.variable], chunk.at);
+    return mh_zarr_unit(&data->list[chunk.variable], chunk.at);
 }
 
 static mh_status zarr_decode(const mh_dataset *dataset, uint64_t id, mh_bytes bytes, uint8_t *out,
@@ -104,7 +104,7 @@ static mh_status zarr_decode(const mh_dataset *dataset, uint64_t id, mh_bytes by
 {
     const mh_zarr_data *data = dataset->own;
     const mh_chunk chunk = mh_windows_chunk(data->windows, id);
-    return mh_zarr_decode(data, &data->list[chunk.variable], chunk.at, bytes, out,
+    return mh_zarr_decode(&data->list[chunk.variable], chunk.at, bytes, out,
                           ((zarr_room *)room)->codecs, err);
 }
 
@@ -124,7 +124,7 @@ static mh_status check_plain(const mh_dataset *dataset, const mh_placing *placin
             continue;
         (void)mh_fail(err, MH_ERR_CORRUPT, "%llu bytes, there should be %llu",
                       (unsigned long long)unit->size, (unsigned long long)variable->chunk_bytes);
-        mh_zarr_name_chunk(data, variable, chunk.at, err);
+        mh_zarr_name_chunk(variable, chunk.at, err);
         return MH_ERR_CORRUPT;
     }
     return MH_OK;
@@ -170,8 +170,14 @@ static int zarr_storage(const mh_dataset *dataset, uint32_t tag, mh_field_storag
         out->dim_names[i] = variable->dim_names[i];
         out->shape[i] = variable->shape[i];
         out->chunk[i] = variable->chunk[i];
-        out->bytes *= variable->shape[i];
     }
+    for (size_t part = field->variable + 1u; part < data->count; part++) {
+        if (!data->variables[part].goes_on)
+            break;
+        out->shape[variable->along] += data->variables[part].shape[variable->along];
+    }
+    for (uint32_t i = 0; i < array->dims; i++)
+        out->bytes *= out->shape[i];
     return 1;
 }
 
@@ -196,7 +202,7 @@ const mh_format mh_format_zarr = {
     .name = "zarr",
     .what = "Zarr 2 and 3: windows over named dimensions; directories, .zarr.zip, references",
     .suffixes = ".zarr .zarr.zip .json",
-    .takes = MH_TAKES_WINDOW | MH_TAKES_PIPELINE,
+    .takes = MH_TAKES_WINDOW | MH_TAKES_PIPELINE | MH_TAKES_JOIN,
     .probe = zarr_probe,
     .open = mh_zarr_open,
     .finish = zarr_finish,

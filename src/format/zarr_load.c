@@ -27,12 +27,12 @@ static mh_status find_listed(const loading *l, uint64_t number, mh_unit *out, ui
 {
     uint8_t header[MH_ZIP_LOCAL_BYTES];
     uint64_t got = 0, skipped = 0;
-    const mh_zarr_place *place = mh_zarr_place_of(l->data, l->variable->node, number);
+    const mh_zarr_place *place = mh_zarr_place_of(l->variable, number);
     if (!place)
         return MH_OK;
     if (place->bytes || place->whole)
-        return mh_fail(err, MH_ERR_UNSUPPORTED, "%s: %s is a shard without a size", l->data->path,
-                       place->key);
+        return mh_fail(err, MH_ERR_UNSUPPORTED, "%s: %s is a shard without a size",
+                       l->variable->member->path, place->key);
     *out = (mh_unit){.object = place->object, .offset = place->offset};
     *out_bytes = place->size;
     if (!place->header)
@@ -56,7 +56,7 @@ static mh_status find_shard(const loading *l, uint64_t number, mh_unit *out, uin
     const mh_source_options options = mh_dataset_source_options(l->dataset, 1);
     *out = (mh_unit){.object = l->variable->first_object + (uint32_t)number};
     *out_bytes = 0;
-    if (l->data->store.listed)
+    if (l->variable->member->store.listed)
         return find_listed(l, number, out, out_bytes, err);
     mh_zarr_describe(l->data, out->object, &object, name);
     mh_status status = l->dataset->source->stat(&object, &options, err);
@@ -119,8 +119,10 @@ static bool is_reached(const loading *l, const mh_variable *variable, uint64_t n
         for (uint32_t k = 0; k < count; k++) {
             if (strcmp(dims[k].name, variable->dim_names[i]) != 0)
                 continue;
-            const int64_t grid = array->grid[i], from = (int64_t)at[i] * grid,
-                          shift = dims[k].target;
+            const int64_t grid = array->grid[i], shift = dims[k].target;
+            const int64_t from =
+                (int64_t)(at[i] * (uint64_t)grid) +
+                (int64_t)(variable->goes_on && i == variable->along ? variable->begin : 0);
             const int64_t begin = (int64_t)dims[k].begin + (shift < 0 ? shift : 0);
             const int64_t end = (int64_t)dims[k].end + (shift > 0 ? shift : 0);
             if (from >= end || from + grid <= begin)
@@ -173,34 +175,53 @@ mh_status mh_zarr_shards_load(mh_dataset *dataset, mh_error *err)
 
 /* --- coordinates --- */
 
-/* One chunk into `out`, decoded; a missing one is all fill values, for which NULL stands. */
-static mh_status read_chunk(mh_dataset *dataset, const mh_zarr_node *node, const uint64_t *at,
-                            mh_chain_room *room, uint8_t *out, const uint8_t **chunk, mh_error *err)
+bool mh_zarr_is_coordinate(const mh_zarr_node *node)
 {
-    mh_zarr_data *data = dataset->own;
+    const char *slash = strrchr(node->path, '/');
+    return node->array.dims == 1 &&
+           strcmp(slash ? slash + 1 : node->path, node->array.dim_names[0]) == 0;
+}
+
+const mh_zarr_node *mh_zarr_coordinate_of(const mh_zarr_member *member, const char *dim)
+{
+    for (size_t i = 0; i < member->nodes.count; i++) {
+        const mh_zarr_node *node = &member->nodes.list[i];
+        if (node->refused.code == MH_OK && mh_zarr_is_coordinate(node) &&
+            strcmp(node->array.dim_names[0], dim) == 0)
+            return node;
+    }
+    return NULL;
+}
+
+/* One chunk into `out`, decoded; a missing one is all fill values, for which NULL stands. */
+static mh_status read_chunk(const mh_zarr_member *member, const mh_zarr_node *node,
+                            const uint64_t *at, mh_chain_room *room, uint8_t *out,
+                            const uint8_t **chunk, mh_error *err)
+{
     char key[MH_NAME_MOST];
     uint8_t *bytes = NULL;
     uint64_t size = 0;
     int used = snprintf(key, sizeof key, "%s/", node->path);
     if (used < 0 || (size_t)used >= sizeof key ||
         !mh_zarr_key(&node->array, at, key + used, sizeof key - (size_t)used))
-        return mh_fail(err, MH_ERR_UNSUPPORTED, "%s: a key is too long", data->path);
+        return mh_fail(err, MH_ERR_UNSUPPORTED, "%s: a key is too long", member->path);
     *chunk = NULL;
-    mh_status status = mh_zarr_store_get(&data->store, key, &bytes, &size, err);
+    mh_status status = mh_zarr_store_get(&member->store, key, &bytes, &size, err);
     if (status == MH_ERR_NOT_FOUND)
         return MH_OK;
     if (status == MH_OK)
         status = mh_chain_decode(&node->array.chain, room, bytes, size, out, err);
     if (status == MH_ERR_CORRUPT)
-        mh_error_prefix(err, "%s: chunk %s", data->path, key);
+        mh_error_prefix(err, "%s: chunk %s", member->path, key);
     mh_free(bytes);
     *chunk = out;
     return status;
 }
 
 /* All chunks behind each other, then one window over everything. */
-static mh_status place_values(mh_dataset *dataset, const mh_zarr_node *node, mh_windows *windows,
-                              uint8_t *memory, const uint8_t **chunks, double *out, mh_error *err)
+static mh_status place_values(const mh_zarr_member *member, const mh_zarr_node *node,
+                              mh_windows *windows, uint8_t *memory, const uint8_t **chunks,
+                              double *out, mh_error *err)
 {
     const uint64_t count = mh_windows_unit_count(windows);
     const mh_chain *chain = &node->array.chain;
@@ -210,8 +231,8 @@ static mh_status place_values(mh_dataset *dataset, const mh_zarr_node *node, mh_
     mh_status status = MH_OK;
     for (uint64_t i = 0; i < count && status == MH_OK; i++) {
         const mh_chunk chunk = mh_windows_chunk(windows, i);
-        status = read_chunk(dataset, node, chunk.at, room, memory + i * chain->bytes[0], &chunks[i],
-                            err);
+        status =
+            read_chunk(member, node, chunk.at, room, memory + i * chain->bytes[0], &chunks[i], err);
     }
     mh_chain_room_free(room);
     if (status == MH_OK)
@@ -219,7 +240,7 @@ static mh_status place_values(mh_dataset *dataset, const mh_zarr_node *node, mh_
     return status;
 }
 
-mh_status mh_zarr_read_values(mh_dataset *dataset, const mh_zarr_node *node, double **out,
+mh_status mh_zarr_read_values(const mh_zarr_member *member, const mh_zarr_node *node, double **out,
                               uint64_t *out_count, mh_error *err)
 {
     mh_variable variable;
@@ -227,9 +248,9 @@ mh_status mh_zarr_read_values(mh_dataset *dataset, const mh_zarr_node *node, dou
     const mh_window_texts none = {0};
     const uint64_t values = (uint64_t)node->array.shape[0];
     if (node->array.sharded || node->array.dims != 1 || values > UINT32_MAX)
-        return mh_fail(err, MH_ERR_UNSUPPORTED, "the coordinate %s is sharded or too long",
-                       node->name);
-    MH_TRY(mh_zarr_variable_fill(&variable, (mh_zarr_node *)node, true, err));
+        return mh_fail(err, MH_ERR_UNSUPPORTED, "%s: the coordinate %s is sharded or too long",
+                       member->path, node->name);
+    MH_TRY(mh_zarr_variable_fill(&variable, node, true, err));
     variable.decoding.cast = (mh_dtype){2, 64};
     MH_TRY(mh_windows_new(&windows, &variable, 1, &none, NULL, NULL, err));
     const uint64_t chunks = mh_windows_unit_count(windows);
@@ -237,7 +258,7 @@ mh_status mh_zarr_read_values(mh_dataset *dataset, const mh_zarr_node *node, dou
     const uint8_t **list = mh_calloc(chunks + 1, sizeof *list);
     double *found = mh_calloc(values + 1, sizeof *found);
     mh_status status = memory && list && found
-                           ? place_values(dataset, node, windows, memory, list, found, err)
+                           ? place_values(member, node, windows, memory, list, found, err)
                            : mh_fail(err, MH_ERR_NOMEM, "no memory for %s", node->name);
     mh_windows_free(windows);
     mh_free(memory);

@@ -1,4 +1,4 @@
-/* zarr_open.c - opening a Zarr store: which arrays become fields, and the windows over them
+/* zarr_open.c - opening Zarr stores: which arrays become fields, and the windows over them
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "array/steps_text.h"
@@ -10,18 +10,6 @@
 #include <string.h>
 
 /* --- which arrays --- */
-
-static const char *last_part(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-/* The array `lat` along the dimension `lat`. */
-static bool is_coordinate(const mh_zarr_node *node)
-{
-    return node->array.dims == 1 && strcmp(last_part(node->path), node->array.dim_names[0]) == 0;
-}
 
 /* Whether a text of parts ("time=4,lat=64") has one for that name. */
 static bool has_part(const char *text, const char *name)
@@ -41,7 +29,7 @@ static bool is_default(const mh_zarr_node *node, const char *window)
     const mh_zarr_array *array = &node->array;
     if (node->refused.code != MH_OK)
         return array->dims > 1 || node->refused.code == MH_ERR_CORRUPT;
-    if (array->dims == 0 || is_coordinate(node))
+    if (array->dims == 0 || mh_zarr_is_coordinate(node))
         return false;
     bool cut = !window || !*window;
     for (uint32_t i = 0; i < array->dims && !cut; i++)
@@ -49,20 +37,20 @@ static bool is_default(const mh_zarr_node *node, const char *window)
     return cut;
 }
 
-static mh_status fail_unknown(const mh_zarr_data *data, const char *name, mh_error *err)
+static mh_status fail_unknown(const mh_zarr_member *member, const char *name, mh_error *err)
 {
     char known[256] = "";
     size_t used = 0;
-    for (size_t i = 0; i < data->nodes.count && used < sizeof known; i++)
+    for (size_t i = 0; i < member->nodes.count && used < sizeof known; i++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
-                                 data->nodes.list[i].name);
-    return mh_fail(err, MH_ERR_INVALID, "unknown field '%s': %s has %s", name, data->path, known);
+                                 member->nodes.list[i].name);
+    return mh_fail(err, MH_ERR_INVALID, "unknown field '%s': %s has %s", name, member->path, known);
 }
 
 /* Node number `at` as the next variable. */
 static mh_status take_node(mh_zarr_data *data, size_t at, mh_error *err)
 {
-    const mh_zarr_node *node = &data->nodes.list[at];
+    const mh_zarr_node *node = &data->members->nodes.list[at];
     for (size_t i = 0; i < data->count; i++)
         if (data->list[i].node == node)
             return MH_OK;
@@ -71,25 +59,26 @@ static mh_status take_node(mh_zarr_data *data, size_t at, mh_error *err)
             *err = node->refused;
         return node->refused.code;
     }
-    data->list[data->count++].node = node;
+    data->list[data->count++] = (mh_zarr_variable){.member = data->members, .node = node};
     return MH_OK;
 }
 
 static mh_status take_named(mh_zarr_data *data, const char *name, mh_error *err)
 {
-    for (size_t i = 0; i < data->nodes.count; i++)
-        if (strcmp(data->nodes.list[i].name, name) == 0)
+    const mh_zarr_nodes *nodes = &data->members->nodes;
+    for (size_t i = 0; i < nodes->count; i++)
+        if (strcmp(nodes->list[i].name, name) == 0)
             return take_node(data, i, err);
-    return fail_unknown(data, name, err);
+    return fail_unknown(data->members, name, err);
 }
 
 /* The dimensions of the largest array: those that the window was most likely meant for. */
-static mh_status fail_no_array(const mh_zarr_data *data, const char *window, mh_error *err)
+static mh_status fail_no_array(const mh_zarr_member *member, const char *window, mh_error *err)
 {
     char dims[256] = "none";
     uint32_t most = 0;
-    for (size_t i = 0; i < data->nodes.count; i++) {
-        const mh_zarr_array *array = &data->nodes.list[i].array;
+    for (size_t i = 0; i < member->nodes.count; i++) {
+        const mh_zarr_array *array = &member->nodes.list[i].array;
         size_t used = 0;
         if (array->dims <= most)
             continue;
@@ -99,17 +88,18 @@ static mh_status fail_no_array(const mh_zarr_data *data, const char *window, mh_
                                      array->dim_names[d]);
     }
     return mh_fail(err, MH_ERR_INVALID,
-                   "%s: no array has the dimensions of the window '%s': there are %s", data->path,
+                   "%s: no array has the dimensions of the window '%s': there are %s", member->path,
                    window ? window : "", dims);
 }
 
+/* Of several stores, what the first one has. */
 static mh_status choose(mh_zarr_data *data, const mh_dataset_options *options, mh_error *err)
 {
-    const size_t count = data->nodes.count;
-    data->list = mh_calloc(count, sizeof *data->list);
-    data->variables = mh_calloc(count, sizeof *data->variables);
+    const mh_zarr_nodes *nodes = &data->members->nodes;
+    data->list = mh_calloc(nodes->count * data->member_count, sizeof *data->list);
+    data->variables = mh_calloc(nodes->count * data->member_count, sizeof *data->variables);
     if (!data->list || !data->variables)
-        return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu arrays", count);
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu arrays", nodes->count);
     for (size_t i = 0; options->fields && i < options->field_count; i++) {
         const char *name = options->fields[i];
         if (strcmp(name, MH_ZARR_ORIGIN) == 0)
@@ -117,24 +107,22 @@ static mh_status choose(mh_zarr_data *data, const mh_dataset_options *options, m
         else if (strncmp(name, "target", 6) != 0) /* comes with its variable */
             MH_TRY(take_named(data, name, err));
     }
-    for (size_t i = 0; !options->fields && i < count; i++)
-        if (count == 1 || is_default(&data->nodes.list[i], options->window))
+    for (size_t i = 0; !options->fields && i < nodes->count; i++)
+        if (nodes->count == 1 || is_default(&nodes->list[i], options->window))
             MH_TRY(take_node(data, i, err));
-    return data->count ? MH_OK : fail_no_array(data, options->window, err);
+    return data->count ? MH_OK : fail_no_array(data->members, options->window, err);
 }
 
 /* --- as array/ has them --- */
 
-mh_status mh_zarr_variable_fill(mh_variable *out, mh_zarr_node *node, bool cf, mh_error *err)
+mh_status mh_zarr_variable_fill(mh_variable *out, const mh_zarr_node *node, bool cf, mh_error *err)
 {
-    mh_zarr_array *array = &node->array;
+    const mh_zarr_array *array = &node->array;
     *out = (mh_variable){.name = node->name,
                          .dims = array->dims,
                          .dtype = array->type.dtype,
                          .swapped = array->type.big_endian};
     for (uint32_t i = 0; i < array->dims; i++) {
-        if (!array->dim_names[i][0]) /* as xarray calls them */
-            (void)snprintf(array->dim_names[i], MH_ZARR_NAME_ROOM, "dim_%u", i);
         out->dim_names[i] = array->dim_names[i];
         out->shape[i] = (uint64_t)array->shape[i];
         out->chunk[i] = (uint64_t)array->chunk[i];
@@ -145,34 +133,62 @@ mh_status mh_zarr_variable_fill(mh_variable *out, mh_zarr_node *node, bool cf, m
     return mh_variable_steps_transposed(out, array->order, err);
 }
 
+/* Behind the one before it, where that is the same variable in another store. */
+static void go_on(mh_zarr_data *data, size_t number)
+{
+    mh_variable *variable = &data->variables[number];
+    const mh_variable *before = variable - 1;
+    while (*data->joined && variable->along < variable->dims &&
+           strcmp(variable->dim_names[variable->along], data->joined) != 0)
+        variable->along++;
+    if (variable->along == variable->dims)
+        variable->along = 0; /* it lacks the dimension */
+    if (data->list[number].member == data->members)
+        return;
+    variable->name = before->name;
+    variable->goes_on = true;
+    variable->begin = before->begin + before->shape[variable->along];
+}
+
+static mh_status fill_variable(mh_dataset *dataset, mh_zarr_data *data, size_t number, bool cf,
+                               uint64_t *objects, mh_error *err)
+{
+    uint64_t chunks;
+    mh_zarr_variable *variable = &data->list[number];
+    const mh_zarr_array *array = &variable->node->array;
+    const bool listed = variable->member->store.listed;
+    MH_TRY(mh_zarr_variable_fill(&data->variables[number], variable->node, cf, err));
+    MH_TRY(mh_variable_check(&data->variables[number], &variable->chunk_bytes, &chunks, err));
+    go_on(data, number);
+    variable->first_object = (uint32_t)*objects;
+    variable->grid_count = mh_zarr_grid_count(array);
+    if (variable->grid_count > UINT32_MAX - *objects)
+        return mh_fail(err, MH_ERR_UNSUPPORTED, "%s: more than 2^32 chunks",
+                       variable->member->path);
+    *objects += variable->grid_count;
+    uint64_t stored = mh_chain_stored_most(&array->chain), bytes = variable->chunk_bytes;
+    if (array->chain.count == 0 && !array->sharded && !listed) {
+        data->any_plain = true;
+        bytes = 0;
+    }
+    if (stored + bytes > dataset->unit_bytes_most)
+        dataset->unit_bytes_most = stored + bytes;
+    return MH_OK;
+}
+
 static mh_status fill_variables(mh_dataset *dataset, mh_zarr_data *data, mh_error *err)
 {
     const char *decode = dataset->options.decode;
     bool cf = !decode || strcmp(decode, "cf") == 0;
-    uint64_t objects = 0, chunks;
+    uint64_t objects = 0;
     if (!cf && strcmp(decode, "none") != 0)
         return mh_fail(err, MH_ERR_INVALID, "unknown decode '%s': cf or none", decode);
-    for (size_t i = 0; i < data->count; i++) {
-        mh_zarr_variable *variable = &data->list[i];
-        const mh_zarr_array *array = &variable->node->array;
-        MH_TRY(mh_zarr_variable_fill(&data->variables[i], (mh_zarr_node *)variable->node, cf, err));
-        MH_TRY(mh_variable_check(&data->variables[i], &variable->chunk_bytes, &chunks, err));
-        variable->first_object = (uint32_t)objects;
-        variable->grid_count = mh_zarr_grid_count(array);
-        if (variable->grid_count > UINT32_MAX - objects)
-            return mh_fail(err, MH_ERR_UNSUPPORTED, "%s: more than 2^32 chunks", data->path);
-        objects += variable->grid_count;
-        uint64_t stored = mh_chain_stored_most(&array->chain), bytes = variable->chunk_bytes;
-        if (array->chain.count == 0 && !array->sharded && !data->store.listed) {
-            data->any_plain = true;
-            bytes = 0;
-        }
-        if (stored + bytes > dataset->unit_bytes_most)
-            dataset->unit_bytes_most = stored + bytes;
-    }
+    for (size_t i = 0; i < data->count; i++)
+        MH_TRY(fill_variable(dataset, data, i, cf, &objects, err));
     if (dataset->options.pipeline)
         MH_TRY(mh_array_steps_read(data->variables, data->count, dataset->options.pipeline, err));
-    if (!data->store.listed)
+    MH_TRY(mh_zarr_join_types(data, err));
+    if (!data->members->store.listed)
         dataset->objects =
             (mh_objects){.count = (uint32_t)objects, .describe = mh_zarr_describe, .context = data};
     return MH_OK;
@@ -181,34 +197,26 @@ static mh_status fill_variables(mh_dataset *dataset, mh_zarr_data *data, mh_erro
 /* --- windows --- */
 
 typedef struct coordinates {
-    mh_dataset *dataset;
+    const mh_zarr_data *data;
     double *values; /* of the last one asked for */
+    char units[64];
 } coordinates;
 
 static mh_status look_up(void *context, const char *dim, mh_coordinate *out, mh_error *err)
 {
     coordinates *c = context;
-    const mh_zarr_data *data = c->dataset->own;
-    for (size_t i = 0; i < data->nodes.count; i++) {
-        const mh_zarr_node *node = &data->nodes.list[i];
-        if (node->refused.code != MH_OK || !is_coordinate(node) ||
-            strcmp(node->array.dim_names[0], dim) != 0)
-            continue;
-        mh_free(c->values);
-        c->values = NULL;
-        MH_TRY(mh_zarr_read_values(c->dataset, node, &c->values, &out->count, err));
-        out->values = c->values;
-        out->units = node->array.units[0] ? node->array.units : NULL;
-        return MH_OK;
-    }
-    return mh_fail(err, MH_ERR_NOT_FOUND, "%s has no coordinate for the dimension %s", data->path,
-                   dim);
+    mh_free(c->values);
+    c->values = NULL;
+    MH_TRY(mh_zarr_join_values(c->data, dim, &c->values, &out->count, c->units, err));
+    out->values = c->values;
+    out->units = c->units[0] ? c->units : NULL;
+    return MH_OK;
 }
 
 static mh_status make_windows(mh_dataset *dataset, mh_zarr_data *data, mh_error *err)
 {
     const mh_dataset_options *options = &dataset->options;
-    coordinates c = {.dataset = dataset};
+    coordinates c = {.data = data};
     const mh_window_texts texts = {.window = options->window,
                                    .stride = options->stride,
                                    .select = options->select,
@@ -217,7 +225,7 @@ static mh_status make_windows(mh_dataset *dataset, mh_zarr_data *data, mh_error 
         mh_windows_new(&data->windows, data->variables, data->count, &texts, look_up, &c, err);
     mh_free(c.values);
     if (status != MH_OK)
-        mh_error_prefix(err, "%s", data->path);
+        mh_error_prefix(err, "%s", data->members->path);
     return status;
 }
 
@@ -272,6 +280,39 @@ static uint64_t fingerprint(const mh_zarr_data *data)
     return state;
 }
 
+/* Dimensions without names get those that xarray gives them. */
+static void name_dims(mh_zarr_nodes *nodes)
+{
+    for (size_t i = 0; i < nodes->count; i++)
+        for (uint32_t d = 0; d < nodes->list[i].array.dims; d++)
+            if (!nodes->list[i].array.dim_names[d][0])
+                (void)snprintf(nodes->list[i].array.dim_names[d], MH_ZARR_NAME_ROOM, "dim_%u", d);
+}
+
+static mh_status open_member(mh_dataset *dataset, mh_zarr_data *data, const char *path,
+                             mh_error *err)
+{
+    const mh_source_type *before = dataset->source;
+    mh_zarr_member *first = data->members, *member = &first[data->member_count];
+    char *copy = mh_calloc(strlen(path) + 1, 1);
+    if (!copy)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for a dataset");
+    member->path = memcpy(copy, path, strlen(path));
+    data->member_count++;
+    MH_TRY(mh_source_of(&dataset->source, path, err));
+    MH_TRY(mh_zarr_store_open(&member->store, dataset, path, err));
+    if (member != first && dataset->source != before)
+        return mh_fail(err, MH_ERR_UNSUPPORTED, "%s is reached by %s, %s by %s: copy one of them",
+                       first->path, before->name, path, dataset->source->name);
+    if (member->store.listed != first->store.listed)
+        return mh_fail(err, MH_ERR_UNSUPPORTED, "%s is %s and %s is %s: join stores of one kind",
+                       first->path, first->store.listed ? "one file" : "a directory", path,
+                       member->store.listed ? "one file" : "a directory");
+    MH_TRY(mh_zarr_nodes_read(&member->nodes, &member->store, path, err));
+    name_dims(&member->nodes);
+    return MH_OK;
+}
+
 mh_status mh_zarr_open(mh_dataset *dataset, const char *const *paths, size_t count, mh_error *err)
 {
     mh_zarr_data *data = mh_calloc(1, sizeof *data);
@@ -280,15 +321,13 @@ mh_status mh_zarr_open(mh_dataset *dataset, const char *const *paths, size_t cou
     dataset->own = data;
     if (dataset->options.profile)
         return mh_fail(err, MH_ERR_INVALID, "arrays take no profile");
-    if (count != 1)
-        return mh_fail(err, MH_ERR_UNSUPPORTED, "several Zarr stores as one: open them one by one");
-    data->path = mh_calloc(strlen(paths[0]) + 1, 1);
-    if (!data->path)
-        return mh_fail(err, MH_ERR_NOMEM, "no memory for a dataset");
-    memcpy(data->path, paths[0], strlen(paths[0]));
-    MH_TRY(mh_zarr_store_open(&data->store, dataset, paths[0], err));
-    MH_TRY(mh_zarr_nodes_read(&data->nodes, &data->store, paths[0], err));
+    data->members = mh_calloc(count, sizeof *data->members);
+    if (!data->members)
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for %zu stores", count);
+    for (size_t i = 0; i < count; i++)
+        MH_TRY(open_member(dataset, data, paths[i], err));
     MH_TRY(choose(data, &dataset->options, err));
+    MH_TRY(mh_zarr_join(data, dataset->options.join, err));
     MH_TRY(fill_variables(dataset, data, err));
     MH_TRY(make_windows(dataset, data, err));
     MH_TRY(add_fields(dataset, data, err));
@@ -313,8 +352,11 @@ void mh_zarr_close(mh_dataset *dataset)
     mh_windows_free(data->windows);
     mh_free(data->list);
     mh_free(data->variables);
-    mh_zarr_nodes_free(&data->nodes);
-    mh_zarr_store_close(&data->store);
-    mh_free(data->path);
+    for (size_t i = 0; i < data->member_count; i++) {
+        mh_zarr_nodes_free(&data->members[i].nodes);
+        mh_zarr_store_close(&data->members[i].store);
+        mh_free((char *)data->members[i].path);
+    }
+    mh_free(data->members);
     mh_free(data);
 }

@@ -25,33 +25,45 @@ static char *copy_text(const char *text, size_t length)
     return copy ? memcpy(copy, text, length) : NULL;
 }
 
+/* Places name objects from 0 on; those of other stores come before them. */
+static void count_objects_from(mh_zarr_places *places, uint32_t first)
+{
+    for (size_t i = 0; i < places->count; i++)
+        places->list[i].object += first;
+}
+
 static mh_status open_zip(mh_zarr_store *store, const char *path, mh_error *err)
 {
     uint32_t object;
     store->listed = true;
     MH_TRY(mh_dataset_add_object(store->dataset, path, &object, err));
-    return mh_zarr_places_zip(&store->places, store->dataset, err);
+    MH_TRY(mh_zarr_places_zip(&store->places, store->dataset, object, err));
+    count_objects_from(&store->places, object);
+    return MH_OK;
 }
 
 /* The objects that references name, and the source that they are reached by. */
 static mh_status add_urls(mh_dataset *dataset, char **urls, uint32_t count, mh_error *err)
 {
-    const mh_source_type *source;
-    dataset->objects.list = mh_calloc(count ? count : 1, sizeof *dataset->objects.list);
-    if (!dataset->objects.list)
+    const mh_source_type *source, *known = NULL; /* of the objects that are there */
+    mh_objects *objects = &dataset->objects;
+    mh_object *list = mh_realloc(objects->list, objects->count + (size_t)count + 1, sizeof *list);
+    if (!list)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for %u objects", count);
+    objects->list = list;
+    if (objects->count)
+        MH_TRY(mh_source_of(&known, list[0].name, err));
     for (uint32_t i = 0; i < count; i++) {
         const char *name = strncmp(urls[i], "file://", 7) == 0 ? urls[i] + 7 : urls[i];
         MH_TRY(mh_source_of(&source, name, err));
-        if (i && source != dataset->source)
-            return mh_fail(err, MH_ERR_UNSUPPORTED, "references to both %s and %s", urls[0],
+        if (known && source != known)
+            return mh_fail(err, MH_ERR_UNSUPPORTED, "references to both %s and %s", list[0].name,
                            urls[i]);
-        dataset->source = source;
+        dataset->source = known = source;
         char *copy = copy_text(name, strlen(name));
         if (!copy)
             return mh_fail(err, MH_ERR_NOMEM, "no memory for %u objects", count);
-        dataset->objects.list[i] = (mh_object){.name = copy, .size = MH_SIZE_UNKNOWN};
-        dataset->objects.count = i + 1;
+        list[objects->count++] = (mh_object){.name = copy, .size = MH_SIZE_UNKNOWN};
     }
     return MH_OK;
 }
@@ -62,10 +74,12 @@ static mh_status open_references(mh_zarr_store *store, const char *path, mh_erro
     uint64_t size = 0;
     char **urls = NULL;
     uint32_t count = 0;
+    const uint32_t first = store->dataset->objects.count;
     store->listed = true;
     MH_TRY(mh_dataset_get(store->dataset, path, MH_ZARR_TEXT_MOST, &text, &size, err));
     mh_status status = mh_zarr_places_references(&store->places, (const char *)text, (size_t)size,
                                                  &urls, &count, err);
+    count_objects_from(&store->places, first);
     if (status == MH_OK)
         status = add_urls(store->dataset, urls, count, err);
     else
@@ -144,7 +158,7 @@ const mh_zarr_place *mh_zarr_places_find(const mh_zarr_places *places, const cha
 
 /* --- metadata --- */
 
-static mh_status get_listed(mh_zarr_store *store, const mh_zarr_place *place, uint8_t **out,
+static mh_status get_listed(const mh_zarr_store *store, const mh_zarr_place *place, uint8_t **out,
                             uint64_t *size, mh_error *err)
 {
     mh_source *source = NULL;
@@ -182,8 +196,8 @@ static mh_status get_listed(mh_zarr_store *store, const mh_zarr_place *place, ui
     return MH_OK;
 }
 
-mh_status mh_zarr_store_get(mh_zarr_store *store, const char *key, uint8_t **out, uint64_t *size,
-                            mh_error *err)
+mh_status mh_zarr_store_get(const mh_zarr_store *store, const char *key, uint8_t **out,
+                            uint64_t *size, mh_error *err)
 {
     char name[MH_NAME_MOST];
     if (!store->listed) {

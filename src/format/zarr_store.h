@@ -37,8 +37,8 @@ typedef struct mh_zarr_store {
     mh_zarr_places places;
 } mh_zarr_store;
 
-/* Opens what lies at `path`. Of a list, sets the dataset's objects (and its source, where those
- * are reached by another). On failure the store is closed by its caller too. */
+/* Opens what lies at `path`. Of a list, adds to the dataset's objects (and sets its source, where
+ * those are reached by another). On failure the store is closed by its caller too. */
 MH_MUST_CHECK mh_status mh_zarr_store_open(mh_zarr_store *store, mh_dataset *dataset,
                                            const char *path, mh_error *err);
 void mh_zarr_store_close(mh_zarr_store *store);
@@ -47,8 +47,8 @@ void mh_zarr_store_close(mh_zarr_store *store);
 const mh_zarr_place *mh_zarr_places_find(const mh_zarr_places *places, const char *key);
 
 /* All bytes of a key and a 0 behind them, which the caller frees with mh_free. MH_ERR_NOT_FOUND. */
-MH_MUST_CHECK mh_status mh_zarr_store_get(mh_zarr_store *store, const char *key, uint8_t **out,
-                                          uint64_t *size, mh_error *err);
+MH_MUST_CHECK mh_status mh_zarr_store_get(const mh_zarr_store *store, const char *key,
+                                          uint8_t **out, uint64_t *size, mh_error *err);
 
 /* Called with the key of a metadata document. Sets *array where it is an array's: below that there
  * are only chunks, perhaps millions. */
@@ -64,10 +64,11 @@ bool mh_zarr_is_document(const char *key);
 
 /* --- lists, each in a file of its own --- */
 
-/* From a zip archive, which is object 0. MH_ERR_CORRUPT, MH_ERR_UNSUPPORTED (compressed). */
-MH_MUST_CHECK mh_status mh_zarr_places_zip(mh_zarr_places *out, mh_dataset *dataset, mh_error *err);
+/* From a zip archive, which is that object. MH_ERR_CORRUPT, MH_ERR_UNSUPPORTED (compressed). */
+MH_MUST_CHECK mh_status mh_zarr_places_zip(mh_zarr_places *out, mh_dataset *dataset,
+                                           uint32_t object, mh_error *err);
 
-/* From the text of a kerchunk reference file. *urls gets the names of objects, *url_count of them;
+/* From the text of a kerchunk reference file. *urls gets the names of objects, counted from 0;
  * the caller frees each and the list, and what *out holds, on failure too. Pure. */
 MH_MUST_CHECK mh_status mh_zarr_places_references(mh_zarr_places *out, const char *text,
                                                   size_t size, char ***urls, uint32_t *url_count,

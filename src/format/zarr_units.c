@@ -25,19 +25,21 @@ static void key_of(const mh_zarr_node *node, uint64_t number, char *out, size_t 
 void mh_zarr_describe(const void *context, uint32_t number, mh_object *out, char *name)
 {
     const mh_zarr_data *data = context;
-    size_t at = 0;
-    while (at + 1 < data->count && data->list[at + 1].first_object <= number)
-        at++;
-    int used = snprintf(name, MH_NAME_MOST, "%s/", data->store.root);
+    size_t at = 0, high = data->count; /* the last array that begins at or before it */
+    while (high - at > 1) {
+        const size_t middle = at + (high - at) / 2;
+        *(data->list[middle].first_object <= number ? &at : &high) = middle;
+    }
+    int used = snprintf(name, MH_NAME_MOST, "%s/", data->list[at].member->store.root);
     if (used > 0 && (size_t)used < MH_NAME_MOST)
         key_of(data->list[at].node, number - data->list[at].first_object, name + used,
                MH_NAME_MOST - (size_t)used);
     *out = (mh_object){.name = name, .size = MH_SIZE_UNKNOWN};
 }
 
-void mh_zarr_name_chunk(const mh_zarr_data *data, const mh_zarr_variable *variable,
-                        const uint64_t *at, mh_error *err)
+void mh_zarr_name_chunk(const mh_zarr_variable *variable, const uint64_t *at, mh_error *err)
 {
+    const char *path = variable->member->path;
     const mh_zarr_array *array = &variable->node->array;
     char key[256] = "";
     uint64_t inner, number = mh_zarr_shard_of(array, at, &inner);
@@ -45,27 +47,25 @@ void mh_zarr_name_chunk(const mh_zarr_data *data, const mh_zarr_variable *variab
     mh_zarr_grid_at(array, number, place);
     (void)mh_zarr_key(array, place, key, sizeof key);
     if (array->sharded)
-        mh_error_prefix(err, "%s: array '%s', chunk %llu of shard %s", data->path,
-                        variable->node->name, (unsigned long long)inner, key);
+        mh_error_prefix(err, "%s: array '%s', chunk %llu of shard %s", path, variable->node->name,
+                        (unsigned long long)inner, key);
     else
-        mh_error_prefix(err, "%s: array '%s', chunk %s", data->path, variable->node->name, key);
+        mh_error_prefix(err, "%s: array '%s', chunk %s", path, variable->node->name, key);
 }
 
 /* --- where --- */
 
-const mh_zarr_place *mh_zarr_place_of(const mh_zarr_data *data, const mh_zarr_node *node,
-                                      uint64_t number)
+const mh_zarr_place *mh_zarr_place_of(const mh_zarr_variable *variable, uint64_t number)
 {
     char key[MH_NAME_MOST];
-    key_of(node, number, key, sizeof key);
-    return mh_zarr_places_find(&data->store.places, key);
+    key_of(variable->node, number, key, sizeof key);
+    return mh_zarr_places_find(&variable->member->store.places, key);
 }
 
 /* In a list of places. */
-static mh_unit listed_unit(const mh_zarr_data *data, const mh_zarr_variable *variable,
-                           uint64_t number, uint64_t most)
+static mh_unit listed_unit(const mh_zarr_variable *variable, uint64_t number, uint64_t most)
 {
-    const mh_zarr_place *place = mh_zarr_place_of(data, variable->node, number);
+    const mh_zarr_place *place = mh_zarr_place_of(variable, number);
     mh_unit unit = {0};
     if (!place || place->bytes)
         return unit; /* nothing to read */
@@ -76,29 +76,29 @@ static mh_unit listed_unit(const mh_zarr_data *data, const mh_zarr_variable *var
     return unit;
 }
 
-static mh_unit shard_unit(const mh_zarr_data *data, const mh_zarr_variable *variable,
-                          uint64_t number, uint64_t inner)
+static mh_unit shard_unit(const mh_zarr_variable *variable, uint64_t number, uint64_t inner)
 {
     const mh_zarr_shard *shard = &variable->shards[number];
     mh_unit unit = {0};
     if (!shard->chunks || !shard->chunks[inner].size)
         return unit;
-    unit.object = data->store.listed ? shard->object : variable->first_object + (uint32_t)number;
+    unit.object =
+        variable->member->store.listed ? shard->object : variable->first_object + (uint32_t)number;
     unit.offset = shard->begin + shard->chunks[inner].offset;
     unit.size = shard->chunks[inner].size;
     return unit;
 }
 
-mh_unit mh_zarr_unit(const mh_zarr_data *data, const mh_zarr_variable *variable, const uint64_t *at)
+mh_unit mh_zarr_unit(const mh_zarr_variable *variable, const uint64_t *at)
 {
     const mh_zarr_array *array = &variable->node->array;
     uint64_t inner, number = mh_zarr_shard_of(array, at, &inner);
     const uint64_t most = mh_chain_stored_most(&array->chain);
     mh_unit unit;
     if (variable->shards)
-        unit = shard_unit(data, variable, number, inner);
-    else if (data->store.listed)
-        unit = listed_unit(data, variable, number, most);
+        unit = shard_unit(variable, number, inner);
+    else if (variable->member->store.listed)
+        unit = listed_unit(variable, number, most);
     else
         unit = (mh_unit){.object = variable->first_object + (uint32_t)number,
                          .size = most,
@@ -126,11 +126,11 @@ static void fill_chunk(const mh_zarr_array *array, uint8_t *out, uint64_t bytes)
 }
 
 /* The bytes that codecs decode: without the header of a zip entry, from the list, or none. */
-static mh_status stored_bytes(const mh_zarr_data *data, const mh_zarr_variable *variable,
-                              uint64_t number, mh_bytes *bytes, mh_error *err)
+static mh_status stored_bytes(const mh_zarr_variable *variable, uint64_t number, mh_bytes *bytes,
+                              mh_error *err)
 {
     uint64_t begin = 0;
-    const mh_zarr_place *place = mh_zarr_place_of(data, variable->node, number);
+    const mh_zarr_place *place = mh_zarr_place_of(variable, number);
     if (!place) {
         bytes->data = NULL;
         return MH_OK;
@@ -146,9 +146,8 @@ static mh_status stored_bytes(const mh_zarr_data *data, const mh_zarr_variable *
     return MH_OK;
 }
 
-static mh_status decode_chunk(const mh_zarr_data *data, const mh_zarr_variable *variable,
-                              const uint64_t *at, mh_bytes bytes, uint8_t *out, mh_chain_room *room,
-                              mh_error *err)
+static mh_status decode_chunk(const mh_zarr_variable *variable, const uint64_t *at, mh_bytes bytes,
+                              uint8_t *out, mh_chain_room *room, mh_error *err)
 {
     const mh_zarr_array *array = &variable->node->array;
     uint64_t inner, number = mh_zarr_shard_of(array, at, &inner);
@@ -161,8 +160,8 @@ static mh_status decode_chunk(const mh_zarr_data *data, const mh_zarr_variable *
         }
         if (!shard->chunks || !shard->chunks[inner].size)
             bytes.data = NULL;
-    } else if (data->store.listed) {
-        MH_TRY(stored_bytes(data, variable, number, &bytes, err));
+    } else if (variable->member->store.listed) {
+        MH_TRY(stored_bytes(variable, number, &bytes, err));
     }
     if (bytes.data)
         return mh_chain_decode(&array->chain, room, bytes.data, bytes.size, out, err);
@@ -170,12 +169,11 @@ static mh_status decode_chunk(const mh_zarr_data *data, const mh_zarr_variable *
     return MH_OK;
 }
 
-mh_status mh_zarr_decode(const mh_zarr_data *data, const mh_zarr_variable *variable,
-                         const uint64_t *at, mh_bytes bytes, uint8_t *out, mh_chain_room *room,
-                         mh_error *err)
+mh_status mh_zarr_decode(const mh_zarr_variable *variable, const uint64_t *at, mh_bytes bytes,
+                         uint8_t *out, mh_chain_room *room, mh_error *err)
 {
-    mh_status status = decode_chunk(data, variable, at, bytes, out, room, err);
+    mh_status status = decode_chunk(variable, at, bytes, out, room, err);
     if (status != MH_OK)
-        mh_zarr_name_chunk(data, variable, at, err);
+        mh_zarr_name_chunk(variable, at, err);
     return status;
 }

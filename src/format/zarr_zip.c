@@ -13,12 +13,12 @@
 
 #define EXTRAS_MOST 64u /* in a local header: writers add dates and wide sizes */
 
-static mh_status read_range(mh_source *source, uint64_t offset, uint64_t size, uint8_t **out,
-                            mh_error *err)
+static mh_status read_range(mh_source *source, uint32_t object, uint64_t offset, uint64_t size,
+                            uint8_t **out, mh_error *err)
 {
     uint64_t got;
     uint8_t *bytes = mh_calloc(size + 1, 1);
-    const mh_read read = {.offset = offset, .size = size, .into = bytes};
+    const mh_read read = {.object = object, .offset = offset, .size = size, .into = bytes};
     if (!bytes)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for the directory of a zip archive");
     mh_status status = size ? mh_source_read(source, &read, &got, err) : MH_OK;
@@ -80,29 +80,30 @@ static mh_status take_entries(mh_zarr_places *out, const uint8_t *directory, con
     return MH_OK;
 }
 
-static mh_status read_places(mh_zarr_places *out, const mh_object *file, mh_source *source,
-                             mh_error *err)
+static mh_status read_places(mh_zarr_places *out, const mh_object *file, uint32_t object,
+                             mh_source *source, mh_error *err)
 {
     mh_zip_end end = {0};
     uint8_t *bytes = NULL;
     uint64_t tail = file->size < MH_ZIP_TAIL_MOST ? file->size : MH_ZIP_TAIL_MOST;
-    MH_TRY(read_range(source, file->size - tail, tail, &bytes, err));
+    MH_TRY(read_range(source, object, file->size - tail, tail, &bytes, err));
     mh_status status = mh_zip_end_read(&end, bytes, tail, file->size, err);
     mh_free(bytes);
     MH_TRY(status);
-    MH_TRY(read_range(source, end.offset, end.bytes, &bytes, err));
+    MH_TRY(read_range(source, object, end.offset, end.bytes, &bytes, err));
     status = take_entries(out, bytes, &end, err);
     mh_free(bytes);
     return status;
 }
 
-mh_status mh_zarr_places_zip(mh_zarr_places *out, mh_dataset *dataset, mh_error *err)
+mh_status mh_zarr_places_zip(mh_zarr_places *out, mh_dataset *dataset, uint32_t object,
+                             mh_error *err)
 {
     mh_source *source = NULL;
-    const mh_object *file = &dataset->objects.list[0];
+    const mh_object *file = &dataset->objects.list[object];
     const mh_source_options options = mh_dataset_source_options(dataset, 1);
     MH_TRY(dataset->source->open(&source, &dataset->objects, &options, err));
-    mh_status status = read_places(out, file, source, err);
+    mh_status status = read_places(out, file, object, source, err);
     mh_source_close(source);
     if (status == MH_ERR_CORRUPT || status == MH_ERR_UNSUPPORTED)
         mh_error_prefix(err, "%s", file->name);

@@ -17,6 +17,20 @@ static uint16_t value_at(size_t variable, const uint64_t *at, uint32_t dims)
     return (uint16_t)value;
 }
 
+/* The place in the whole variable of a place in one of its parts. */
+static void to_whole(const mh_variable *part, uint64_t *at)
+{
+    if (part->goes_on)
+        at[part->along] += part->begin;
+}
+
+static uint32_t first_part(const window_case *self, uint32_t number)
+{
+    while (self->variables[number].goes_on)
+        number--;
+    return number;
+}
+
 static int is_missing(uint64_t id)
 {
     return id % 7 == 3;
@@ -45,11 +59,23 @@ static uint8_t *chunk_made(const window_case *self, const mh_chunk *chunk)
             offset += local * variable->steps[k];
             inside &= at[k] < variable->shape[k];
         }
-        uint16_t value = inside ? value_at(chunk->variable, at, variable->dims) : 0xDEAD;
+        to_whole(variable, at);
+        uint16_t value =
+            inside ? value_at(first_part(self, chunk->variable), at, variable->dims) : 0xDEAD;
         value = as_stored(variable, value);
         memcpy(bytes + offset, &value, 2);
     }
     return bytes;
+}
+
+/* The part that has a value of a variable, given by its first one; and the chunk of the value. */
+static uint32_t part_of(const window_case *self, uint32_t number, const uint64_t *at)
+{
+    const uint32_t along = self->variables[number].along;
+    while (number + 1 < self->variable_count && self->variables[number + 1].goes_on &&
+           self->variables[number + 1].begin <= at[along])
+        number++;
+    return number;
 }
 
 static uint64_t id_of(const mh_windows *windows, const window_case *self, uint32_t number,
@@ -57,8 +83,12 @@ static uint64_t id_of(const mh_windows *windows, const window_case *self, uint32
 {
     const mh_variable *variable = &self->variables[number];
     uint64_t chunk = 0;
-    for (uint32_t k = 0; k < variable->dims; k++)
-        chunk = chunk * mh_variable_chunks_along(variable, k) + at[k] / variable->chunk[k];
+    for (uint32_t k = 0; k < variable->dims; k++) {
+        const uint64_t begin = variable->goes_on && k == variable->along ? variable->begin : 0;
+        assert_true(at[k] - begin < variable->shape[k]);
+        chunk =
+            chunk * mh_variable_chunks_along(variable, k) + (at[k] - begin) / variable->chunk[k];
+    }
     return mh_windows_unit_id(windows, number, chunk);
 }
 
@@ -81,13 +111,14 @@ static void check_field(const mh_windows *windows, const window_case *self, uint
                 d++;
             at[k] = (uint64_t)(origin[d] + (field->target ? dims[d].target : 0)) +
                     rest % (uint64_t)field->shape[k];
-            assert_true(at[k] < variable->shape[k]);
         }
-        const uint64_t id = id_of(windows, self, field->variable, at);
+        const uint32_t number = part_of(self, field->variable, at);
+        const mh_variable *part = &self->variables[number];
+        const uint64_t id = id_of(windows, self, number, at);
         uint16_t fill;
-        memcpy(&fill, variable->fill, 2);
-        const uint16_t wanted = is_missing(id) ? as_stored(variable, fill)
-                                               : value_at(field->variable, at, variable->dims);
+        memcpy(&fill, part->fill, 2);
+        const uint16_t wanted =
+            is_missing(id) ? as_stored(part, fill) : value_at(field->variable, at, variable->dims);
         if (delivered[n] != wanted)
             fail_msg("seed %llu: field %s value %llu", (unsigned long long)seed, field->name,
                      (unsigned long long)n);

@@ -9,14 +9,15 @@
 
 #define CASE_VARIABLES 3
 #define CASE_DIMS 4
+#define CASE_PARTS 3 /* that a variable may be joined of */
 
-/* Variables over some of the dimensions "a", "b", "c", "d", and texts for windows. */
+/* Variables over some of the dimensions "a", "b", "c", "d", some of them joined of parts, and texts
+ * for windows. */
 typedef struct window_case {
     uint64_t random;
     uint64_t lengths[CASE_DIMS];
-    uint32_t dim_of[CASE_VARIABLES][CASE_DIMS];
-    mh_variable variables[CASE_VARIABLES];
-    size_t variable_count;
+    mh_variable variables[CASE_VARIABLES * CASE_PARTS];
+    size_t variable_count; /* parts too */
     char window[80], stride[80], select[80], target[80];
     mh_window_texts texts;
 } window_case;
@@ -62,37 +63,63 @@ static inline void case_dim_texts(window_case *self, uint32_t d)
     }
 }
 
-static inline void case_variable(window_case *self, size_t number)
+/* How its chunks are stored, which parts may do in ways of their own. */
+static inline void case_storage(window_case *self, mh_variable *variable)
 {
-    static const char *const names[CASE_VARIABLES] = {"x", "y", "z"};
-    mh_variable *variable = &self->variables[number];
-    *variable = (mh_variable){.name = names[number], .dtype = {1, 16}};
-    for (uint32_t d = 0; d < CASE_DIMS; d++) {
-        if (number > 0 && case_drawn(self, 0, 2) == 0)
-            continue;
-        self->dim_of[number][variable->dims] = d;
-        variable->dim_names[variable->dims] = case_names[d];
-        variable->shape[variable->dims] = self->lengths[d];
-        variable->chunk[variable->dims++] = case_drawn(self, 1, self->lengths[d] + 2);
-    }
     variable->swapped = case_drawn(self, 0, 1) != 0;
     if (case_drawn(self, 0, 1))
         mh_variable_steps_c(variable);
     else
         mh_variable_steps_f(variable);
     variable->fill[0] = 0xAB;
-    variable->fill[1] = 0xCD;
+    variable->fill[1] = (uint8_t)case_drawn(self, 0, 255);
+}
+
+/* Cuts the last variable in two along one of its dimensions; a part may be empty. */
+static inline void case_cut(window_case *self, uint32_t along)
+{
+    mh_variable *part = &self->variables[self->variable_count - 1], *next = part + 1;
+    const uint64_t length = part->shape[along];
+    *next = *part;
+    part->along = next->along = along;
+    part->shape[along] = case_drawn(self, 0, length);
+    next->shape[along] = length - part->shape[along];
+    next->chunk[along] = case_drawn(self, 1, length + 2);
+    next->begin += part->shape[along];
+    next->goes_on = true;
+    case_storage(self, next);
+    self->variable_count++;
+}
+
+static inline void case_variable(window_case *self, size_t number)
+{
+    static const char *const names[CASE_VARIABLES] = {"x", "y", "z"};
+    mh_variable *variable = &self->variables[self->variable_count++];
+    *variable = (mh_variable){.name = names[number], .dtype = {1, 16}};
+    for (uint32_t d = 0; d < CASE_DIMS; d++) {
+        if (number > 0 && case_drawn(self, 0, 2) == 0)
+            continue;
+        variable->dim_names[variable->dims] = case_names[d];
+        variable->shape[variable->dims] = self->lengths[d];
+        variable->chunk[variable->dims++] = case_drawn(self, 1, self->lengths[d] + 2);
+    }
+    case_storage(self, variable);
+    if (variable->dims && case_drawn(self, 0, 1)) {
+        const uint32_t along = (uint32_t)case_drawn(self, 0, variable->dims - 1);
+        for (uint64_t cuts = case_drawn(self, 1, CASE_PARTS - 1); cuts > 0; cuts--)
+            case_cut(self, along);
+    }
 }
 
 static inline void case_make(window_case *self, uint64_t seed)
 {
     *self = (window_case){.random = seed};
-    self->variable_count = (size_t)case_drawn(self, 1, CASE_VARIABLES);
+    const size_t variables = (size_t)case_drawn(self, 1, CASE_VARIABLES);
     for (uint32_t d = 0; d < CASE_DIMS; d++) {
         self->lengths[d] = case_drawn(self, 1, 9);
         case_dim_texts(self, d);
     }
-    for (size_t i = 0; i < self->variable_count; i++)
+    for (size_t i = 0; i < variables; i++)
         case_variable(self, i);
     self->texts = (mh_window_texts){self->window, self->stride, self->select, self->target};
 }

@@ -91,7 +91,8 @@ def augment(sample): return sample["image"], sample["label"]
 Path("imagenet").mkdir()
 synth("imagenet", "imagenet/train", "--count", "70")
 Path("train").symlink_to("imagenet/train")
-synth("weather", "era5.zarr", "--count", "8", "--lat", "65", "--lon", "130")
+for store in ("era5.zarr", "2001.zarr", "2002.zarr"):
+    synth("weather", store, "--count", "8", "--lat", "65", "--lon", "130")
 with open("segmentation.csv", "w", newline="") as file:
     rows = csv.writer(file)
     rows.writerow(["image", "mask"])

@@ -78,6 +78,11 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         ["--target", "time=+2", "--fields", "t", "--shuffle"],
         ["--target", "time=2", "--select", "lat=3:20"],
         ["--fields", "mask,t", "--world", "3", "--rank", "2", "--uneven"],
+        ["--shuffle", "blocks"],
+        ["--shuffle", "blocks", "--stride", "time=1,lat=4,lon=5", "--world", "2", "--rank", "1"],
+        ["--pipeline", "t: normalize mean=0.5 std=0.3 | cast f16; p: nan -1 | cast i32"],
+        ["--pipeline", "normalize mean=0.4 std=3 | nan 0.5", "--fields", "p,t", "--shuffle"],
+        ["--pipeline", "p: normalize mean=7 std=3", "--decode", "none"],
     ],
     ids=" ".join,
 )
@@ -85,6 +90,63 @@ def test_the_stream_is_that_of_the_reference(store: str, options: list[str]) -> 
     settings = [store, *WINDOW, *SHARED, *options]
     expected = run(sys.executable, "-W", "ignore", REFERENCE, *settings)
     assert ours(*settings) == expected
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Four to be joined along time, in different chunks there; the mask is the first one's."""
+    folder = tmp_path_factory.mktemp("joined")
+    draw = np.random.default_rng(10)
+    paths = []
+    for number, (length, chunk) in enumerate([(7, 3), (1, 1), (12, 4), (5, 8)]):
+        paths.append(str(folder / f"{number}.zarr"))
+        root = zarr.create_group(paths[-1])
+        t = draw.random((length, 23, 31), np.float32)
+        p = draw.integers(-99, 99, (length, 23, 31), np.int16)
+        dims = ["time", "lat", "lon"]
+        root.create_array("t", data=t, chunks=(chunk, 8, 12), dimension_names=dims)
+        array = root.create_array("p", data=p, chunks=(2, 23, 10), dimension_names=dims)
+        array.attrs.update({"scale_factor": 0.01 * (number + 1), "add_offset": 5.0})
+        root.create_array("mask", data=draw.random((23, 31)) < 0.5, dimension_names=dims[1:])
+    return paths
+
+
+JOINED = [
+    [],
+    ["--shuffle"],
+    ["--shuffle=torch", "--decode", "none"],
+    ["--shuffle=blocks", "--stride", "time=1,lat=7,lon=9"],
+    ["--shuffle=blocks", "--stride", "time=2,lat=3,lon=5", "--world", "3", "--rank", "1"],
+    ["--target", "time=+9", "--fields", "t", "--shuffle=blocks", "--stride", "time=1"],
+    ["--join", "time", "--select", "time=4:22", "--uneven", "--world", "2", "--rank", "1"],
+    ["--start", "40", "--shuffle"],
+    ["--pipeline", "t,p: normalize mean=1 std=2; mask: cast u8", "--drop-last"],
+]
+
+
+@pytest.mark.parametrize("options", JOINED, ids=" ".join)
+def test_stores_that_are_joined_stream_as_the_reference(
+    stores: list[str], options: list[str]
+) -> None:
+    settings = [*stores, *WINDOW, *SHARED, *options]
+    expected = run(sys.executable, "-W", "ignore", REFERENCE, *settings)
+    assert ours(*settings) == expected
+
+
+def test_ranks_and_parts_of_joined_stores_add_up(stores: list[str]) -> None:
+    settings = [*stores, *WINDOW, *SHARED, "--stride", "time=1,lat=5,lon=5", "--shuffle=blocks"]
+    plain = ours(*settings)
+    for threads, memory in itertools.product([0, 2, 8], ["500KB", "64MB"]):
+        assert ours(*settings, "--threads", threads, "--memory", memory) == plain
+    whole = int(plain["samples_xxh3"], 16)
+    for world in (2, 5):
+        parts = [
+            ours(*settings, "--uneven", "--world", world, "--rank", rank) for rank in range(world)
+        ]
+        assert sum(int(part["samples_xxh3"], 16) for part in parts) % 2**64 == whole
+    head = ours(*settings, "--limit-batches", 9)["samples_xxh3"]
+    rest = ours(*settings, "--start", 45)["samples_xxh3"]
+    assert (int(head, 16) + int(rest, 16)) % 2**64 == whole
 
 
 @pytest.mark.parametrize("shuffle", ["--shuffle", "--shuffle=blocks"])
