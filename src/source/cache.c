@@ -54,11 +54,13 @@ typedef struct cache_source {
     struct {
         pthread_mutex_t lock;
         pthread_cond_t work;
+        pthread_cond_t rested; /* closing, and nobody submits to the inner source any more */
         cache_job *first, *last; /* to be done now */
         cache_job *later;        /* another process is at it */
         cache_job *spare;
         mh_thread threads[THREADS_MOST];
         uint32_t thread_count, idle;
+        uint32_t looking; /* threads that may submit to the inner source */
         bool closing; /* nothing is begun any more */
         bool ending;  /* threads end when nothing is left */
     } sync;
@@ -205,13 +207,14 @@ static void *cache_thread(void *argument)
     pthread_mutex_lock(&self->sync.lock);
     for (;;) {
         cache_job *job = take_due_locked(self, mh_clock_ns());
-        bool closing = self->sync.closing;
+        const bool closing = self->sync.closing, looks = job && job->step == JOB_LOOK && !closing;
         if (!job && self->sync.ending)
             break;
         if (!job) {
             wait_locked(self);
             continue;
         }
+        self->sync.looking += looks;
         pthread_mutex_unlock(&self->sync.lock);
         if (job->step == JOB_STORE) {
             store(self, job);
@@ -224,6 +227,9 @@ static void *cache_thread(void *argument)
             look(self, job);
         }
         pthread_mutex_lock(&self->sync.lock);
+        self->sync.looking -= looks;
+        if (self->sync.closing && !self->sync.looking)
+            pthread_cond_signal(&self->sync.rested);
     }
     pthread_mutex_unlock(&self->sync.lock);
     return NULL;
@@ -342,6 +348,8 @@ static void cache_close(mh_source *source)
     pthread_mutex_lock(&self->sync.lock);
     self->sync.closing = true;
     pthread_cond_broadcast(&self->sync.work);
+    while (self->sync.looking)
+        pthread_cond_wait(&self->sync.rested, &self->sync.lock);
     pthread_mutex_unlock(&self->sync.lock);
     mh_source_close(self->inner); /* what it had under way is to be told now */
     pthread_mutex_lock(&self->sync.lock);
@@ -355,6 +363,7 @@ static void cache_close(mh_source *source)
         mh_free(job);
     }
     mh_cache_dir_close(self->dir);
+    pthread_cond_destroy(&self->sync.rested);
     pthread_cond_destroy(&self->sync.work);
     pthread_mutex_destroy(&self->sync.lock);
     mh_free(self);
@@ -409,6 +418,7 @@ mh_status mh_source_cache(mh_source **out, mh_source *inner, const mh_objects *o
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&self->sync.work, &monotonic);
+    pthread_cond_init(&self->sync.rested, NULL);
     pthread_condattr_destroy(&monotonic);
     *out = &self->base;
     return MH_OK;
