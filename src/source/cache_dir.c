@@ -25,6 +25,7 @@
 
 #define ENTRY_PATH (2 + 1 + MH_CACHE_KEY + 8) /* "ab/KEY.part" */
 #define COUNT_AGAIN_S 3600u
+#define LOOK_AGAIN_S 60 /* for entries that nobody reads, where there was none */
 #define EVICT_SHARE 16u /* of the limit is freed at a time: other threads write meanwhile */
 
 struct mh_cache_dir {
@@ -35,6 +36,7 @@ struct mh_cache_dir {
     char path[PATH_MAX];
     _Atomic bool off; /* a write failed: nothing more is kept */
     _Atomic bool said_small;
+    time_t none_idle;         /* there was none then; under `evicting` */
     pthread_mutex_t evicting; /* one thread at a time; the others wait for the room it makes */
     struct {
         _Atomic uint64_t hits, misses, hit_bytes, written, written_bytes, evicted_bytes, corrupt;
@@ -205,6 +207,8 @@ mh_cache_found mh_cache_dir_read(mh_cache_dir *self, const mh_cache_key *key, ui
             break;
         came += more;
     }
+    if (came == (ssize_t)wanted)
+        mh_cache_touch(fd, &about.st_mtim);
     close(fd);
     if (!wait && came != (ssize_t)wanted)
         return MH_CACHE_LATER;
@@ -274,6 +278,17 @@ int mh_cache_dir_begin(mh_cache_dir *self, const mh_cache_key *key)
     return -1;
 }
 
+/* Locked by `evicting`. */
+static uint64_t evict_idle(mh_cache_dir *self, uint64_t need)
+{
+    if (time(NULL) - self->none_idle < LOOK_AGAIN_S)
+        return 0;
+    const uint64_t freed = mh_cache_evict_idle(&self->root, self->space, need);
+    if (!freed)
+        self->none_idle = time(NULL);
+    return freed;
+}
+
 /* Until the ledger, which counts what is to be written already, is within the limit. False: nothing
  * is left to remove, or another process is at it. */
 static bool make_room(mh_cache_dir *self)
@@ -284,7 +299,10 @@ static bool make_room(mh_cache_dir *self)
     pthread_mutex_lock(&self->evicting);
     uint64_t freed = 1, total = ledger->bytes;
     while (total > self->limit && freed) {
-        freed = mh_cache_evict(&self->root, total - self->limit + self->limit / EVICT_SHARE);
+        const uint64_t need = total - self->limit + self->limit / EVICT_SHARE;
+        freed = mh_cache_evict(&self->root, need);
+        if (!freed)
+            freed = evict_idle(self, need);
         self->stats.evicted_bytes += freed;
         total = ledger->bytes;
     }

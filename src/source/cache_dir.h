@@ -8,8 +8,10 @@
  *
  * A space is a dataset. Entries are written aside and renamed, never changed, and checked when they
  * are read: whatever kills a process, an entry is whole or not there. Over the limit, other spaces
- * make room, the one that was opened longest ago first; the own space does not, because every epoch
- * reads all of it once, and then what is kept is worth as much as what would take its place.
+ * make room, the one that was opened longest ago first; then entries of the own space that nobody
+ * has read for a day. The others stay: an epoch reads each of them once, so of what is read in this
+ * epoch and again in the next, all lies in the cache between the two, and as much of it is a hit as
+ * fits. No choice among them hits more; exchanging them would only write.
  */
 #ifndef MH_SOURCE_CACHE_DIR_H
 #define MH_SOURCE_CACHE_DIR_H

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MH_CACHE_SPACE 17 /* hexadecimal digits and a NUL */
@@ -53,6 +54,13 @@ void mh_cache_root_close(mh_cache_root *root);
 /* Removes entries of spaces that nobody uses, those opened longest ago first, until `need` bytes
  * are free; gives how many are. One process at a time: where another does it, nothing happens. */
 uint64_t mh_cache_evict(mh_cache_root *root, uint64_t need);
+
+/* The same in one space, the directory `in`, used or not, with entries that nobody has read for a
+ * day. */
+uint64_t mh_cache_evict_idle(mh_cache_root *root, int in, uint64_t need);
+
+/* Dates an entry that is read, at most once an hour. `dated`: the date that it has. */
+void mh_cache_touch(int fd, const struct timespec *dated);
 
 /* Sets the ledger to what is there. */
 void mh_cache_recount(mh_cache_root *root);

@@ -19,12 +19,15 @@
 #include <unistd.h>
 
 #define SPACES_MOST 65536u
+#define TOUCH_S 3600
+#define IDLE_S (24 * 3600)
 
 /* What is done with each entry. `directory` is where it lies. */
 typedef struct walk {
     mh_cache_root *root;
     mh_cache_job job;
     uint64_t need, freed; /* of PRUNE: it ends when so much is free */
+    time_t before;        /* and removes only what was read before; 0: all */
     mh_cache_totals totals;
 } walk;
 
@@ -89,7 +92,8 @@ static void visit_entry(walk *w, int directory, const char *name)
         return;
     uint64_t size = (uint64_t)about.st_size;
     bool corrupt = w->job == MH_CACHE_VERIFY && !is_sound_entry(directory, name, size);
-    bool goes = corrupt || w->job == MH_CACHE_CLEAR || w->job == MH_CACHE_PRUNE;
+    bool old = !w->before || about.st_mtim.tv_sec < w->before;
+    bool goes = corrupt || w->job == MH_CACHE_CLEAR || (w->job == MH_CACHE_PRUNE && old);
     w->totals.corrupt += corrupt;
     if (goes && unlinkat(directory, name, 0) == 0) {
         w->totals.removed++;
@@ -225,6 +229,22 @@ uint64_t mh_cache_evict(mh_cache_root *root, uint64_t need)
     walk_spaces(&w, NULL, NULL);
     (void)mh_cache_lock(root->ledger_fd, F_UNLCK);
     return w.freed;
+}
+
+uint64_t mh_cache_evict_idle(mh_cache_root *root, int in, uint64_t need)
+{
+    walk w = {.root = root, .job = MH_CACHE_PRUNE, .need = need, .before = time(NULL) - IDLE_S};
+    if (!mh_cache_lock(root->ledger_fd, F_WRLCK))
+        return 0;
+    each_name(in, ".", &w, visit_part_of_space);
+    (void)mh_cache_lock(root->ledger_fd, F_UNLCK);
+    return w.freed;
+}
+
+void mh_cache_touch(int fd, const struct timespec *dated)
+{
+    if (time(NULL) - dated->tv_sec > TOUCH_S)
+        (void)futimens(fd, NULL);
 }
 
 void mh_cache_recount(mh_cache_root *root)
