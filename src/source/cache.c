@@ -54,15 +54,15 @@ typedef struct cache_source {
     struct {
         pthread_mutex_t lock;
         pthread_cond_t work;
-        pthread_cond_t rested; /* closing, and nobody submits to the inner source any more */
+        pthread_cond_t rested;   /* closing, and nobody submits to the inner source any more */
         cache_job *first, *last; /* to be done now */
         cache_job *later;        /* another process is at it */
         cache_job *spare;
         mh_thread threads[THREADS_MOST];
         uint32_t thread_count, idle;
         uint32_t looking; /* threads that may submit to the inner source */
-        bool closing; /* nothing is begun any more */
-        bool ending;  /* threads end when nothing is left */
+        bool closing;     /* nothing is begun any more */
+        bool ending;      /* threads end when nothing is left */
     } sync;
 } cache_source;
 
