@@ -49,7 +49,10 @@ def gates_of(name: str, cell: Cell) -> list[tuple[str, str, str, str]]:
     if exact:
         found.append(at_least(f"{at}exact to the limit", exact["ratio"], LEAST_LIMIT))
     if fast and workload == "W2":
-        found.append(at_least(f"{at}fast to the scaled limit", fast["ratio"], LEAST_LIMIT))
+        what = f"{at}fast to the limit that scales as far as 40 dB allow"
+        found.append(at_least(what, fast["ratio"], LEAST_LIMIT))
+        what = f"{at}fast to the limit that scales further"
+        found.append(at_least(what, fast["ratio_to_scaled"], LEAST_LIMIT))
     if plain:
         found.append(at_least(f"{at}to the limit", plain["ratio"], LEAST_FILES))
     for row, title in ((exact, "exact"), (fast if workload == "W2" else None, "fast")):

@@ -1,11 +1,11 @@
 /* pictures.c - the limit of JPEG loading: decode and resize in a bare loop, no engine around it
  * SPDX-License-Identifier: Apache-2.0
  *
- * usage: pictures LIST THREADS SECONDS [scaled]
+ * usage: pictures LIST THREADS SECONDS [SCALED]
  *
  * The files that LIST names are in memory. For each in turn: a random resized crop is drawn
  * (torchvision's distribution), only its part of the picture is decoded (crop, skip, stop early;
- * with `scaled` at a half, a quarter or an eighth where that is no smaller than the result), and
+ * with SCALED at a half, a quarter or an eighth where that is still SCALED times the result), and
  * resized to 224 x 224 with a filter as wide as the scale asks for, rows first. No draw is shared
  * between threads, nothing is allocated in the loop. Prints pictures per second and per CPU second
  * as JSON.
@@ -51,7 +51,7 @@ typedef struct worker {
 static picture *pictures;
 static long picture_count;
 static atomic_long next_picture;
-static int scaled;
+static double scaled; /* 0: not */
 static double end_s;
 
 static double now_s(void)
@@ -162,8 +162,8 @@ static void resize_across(const uint8_t *from, const taps *taps, uint8_t *out, i
 static int scale_for(box wanted)
 {
     int eighths = 8;
-    while (scaled && eighths > 1 && wanted.width * eighths / 16 >= SIDE &&
-           wanted.height * eighths / 16 >= SIDE)
+    while (scaled > 0 && eighths > 1 && wanted.width * eighths / 16.0 >= scaled * SIDE &&
+           wanted.height * eighths / 16.0 >= scaled * SIDE)
         eighths /= 2;
     return eighths;
 }
@@ -258,9 +258,9 @@ int main(int argc, char **argv)
 {
     int threads = argc > 3 ? atoi(argv[2]) : 0;
     worker *workers = calloc((size_t)(threads > 0 ? threads : 1), sizeof *workers);
-    scaled = argc > 4 && strcmp(argv[4], "scaled") == 0;
+    scaled = argc > 4 ? atof(argv[4]) : 0;
     if (threads < 1 || !workers || !read_list(argv[1])) {
-        (void)fprintf(stderr, "usage: pictures LIST THREADS SECONDS [scaled]\n");
+        (void)fprintf(stderr, "usage: pictures LIST THREADS SECONDS [SCALED]\n");
         return 2;
     }
     for (int i = 0; i < threads; i++) { /* touched before the clock starts */
