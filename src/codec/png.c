@@ -1,4 +1,4 @@
-/* png.c - PNG through libpng
+/* png.c - PNG: the usual kind by png_plain.c, any other through libpng
  * SPDX-License-Identifier: Apache-2.0
  *
  * Rows are compressed as one stream, so all above a region is read; nothing below it is.
@@ -7,7 +7,8 @@
  */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "codec/png_rows.h"
+#include "codec/png_chunks.h"
+#include "codec/png_plain.h"
 
 #include <setjmp.h>
 #include <stdbool.h>
@@ -36,6 +37,8 @@ typedef struct png_state {
     uint64_t stored_bytes;
     uint64_t row_bytes;
     uint32_t next; /* interlaced: the row that comes next */
+    bool is_plain; /* this picture goes without libpng */
+    mh_png_plain plain;
 } png_state;
 
 /* --- libpng's callbacks --- */
@@ -96,6 +99,7 @@ static void state_free(void *memory)
 {
     png_state *state = memory;
     end(state);
+    mh_png_plain_free(&state->plain);
     mh_free(state->stored);
     mh_free(state);
 }
@@ -115,13 +119,10 @@ static mh_status explain(png_state *state, mh_error *err)
 /* Whether the chunks lead to an end chunk. */
 static bool has_end(const uint8_t *bytes, uint64_t size)
 {
-    for (uint64_t at = 8; at + 12 <= size;) {
-        const uint8_t *chunk = bytes + at;
-        if (memcmp(chunk + 4, "IEND", 4) == 0)
+    uint64_t at = MH_PNG_CHUNKS_AT;
+    for (mh_png_chunk found; mh_png_chunk_next(bytes, size, &at, &found);)
+        if (mh_png_chunk_is(&found, "IEND"))
             return true;
-        at += UINT64_C(12) + ((uint32_t)chunk[0] << 24 | (uint32_t)chunk[1] << 16 |
-                              (uint32_t)chunk[2] << 8 | chunk[3]);
-    }
     return false;
 }
 
@@ -182,6 +183,11 @@ static mh_status start(png_state *state, mh_error *err)
 static void skip_to(png_state *state, uint32_t y)
 {
     state->next = y;
+    if (state->is_plain) {
+        for (uint32_t row = 0; row < y; row++)
+            (void)mh_png_plain_row(&state->plain);
+        return;
+    }
     if (!state->rows.picture.progressive) {
         for (uint32_t row = 0; row < y; row++)
             png_read_row(state->png, state->stored, NULL);
@@ -211,9 +217,11 @@ static mh_status begin(void *memory, const uint8_t *bytes, uint64_t size,
     MH_TRY(check(state, wanted, err));
     uint32_t kept = wanted->picture.progressive ? wanted->picture.height : 1;
     MH_TRY(reserve(state, state->row_bytes * kept, err));
+    state->is_plain = mh_png_plain_begin(&state->plain, &state->rows, bytes, size);
     if (setjmp(state->failed))
         return explain(state, err);
-    MH_TRY(start(state, err));
+    if (!state->is_plain)
+        MH_TRY(start(state, err));
     skip_to(state, wanted->y);
     *out = (mh_row_layout){(uint64_t)wanted->width * (wanted->pixels == MH_PIXELS_RGB ? 3 : 1), 0};
     return MH_OK;
@@ -226,7 +234,9 @@ static mh_status rows(void *memory, uint8_t *const *into, uint32_t count, mh_err
         return explain(state, err);
     for (uint32_t i = 0; i < count; i++) {
         const uint8_t *row = state->stored;
-        if (state->rows.picture.progressive)
+        if (state->is_plain)
+            row = mh_png_plain_row(&state->plain);
+        else if (state->rows.picture.progressive)
             row += state->next++ * state->row_bytes;
         else
             png_read_row(state->png, state->stored, NULL);
