@@ -193,6 +193,8 @@ static void take_due(mh_loader *self, mh_under_way *out)
     *out = *place;
     place->batch = NULL;
     mh_times_wait_end(self, &out->times, mh_clock_ns());
+    stats->replaced += out->replaced;
+    stats->skipped += out->skipped;
     if (out->failed_sample == UINT64_MAX) {
         stats->batches++;
         stats->samples += out->batch->samples;

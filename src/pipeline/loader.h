@@ -32,8 +32,9 @@ typedef struct mh_under_way {
     uint64_t left;          /* pieces, or samples and one for finishing, to come; 0: ready */
     uint64_t failed_sample; /* the lowest one that failed, and why; UINT64_MAX: none */
     mh_error error;
-    mh_batch_times times; /* of the sample that was placed last */
-    mh_sample *samples;   /* units: room for batch_size; stays with the place in the ring */
+    mh_batch_times times;       /* of the sample that was placed last */
+    uint64_t replaced, skipped; /* of its samples */
+    mh_sample *samples;         /* units: room for batch_size; stays with the place in the ring */
     mh_sample *ready_first, *ready_last; /* to be placed */
 } mh_under_way;
 

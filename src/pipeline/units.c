@@ -344,7 +344,7 @@ static bool substitute(mh_loader *self, mh_under_way *way, mh_sample *sample)
         return false;
     batch->numbers[i] = mh_stream_substitute(&self->stream, batch->epoch, batch->positions[i],
                                              ++sample->substitutes);
-    self->sync.stats.replaced += sample->substitutes == 1;
+    way->replaced += sample->substitutes == 1;
     plan_sample(self, way, sample);
     return true;
 }
@@ -359,7 +359,7 @@ static void placed(mh_loader *self, mh_under_way *way, mh_sample *sample, mh_sta
         return;
     if (status != MH_OK && policy == MH_ON_ERROR_SKIP) {
         mh_batch_skip(way->batch, index_of(self, sample));
-        self->sync.stats.skipped++;
+        way->skipped++;
     } else if (status != MH_OK)
         mh_work_failed(way, index_of(self, sample), err);
     sample_over(self, way, sample);
