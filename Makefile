@@ -99,7 +99,18 @@ demo: setup ## the tour: beside torch's loader, pictures natively, then a slow p
 	@$(WITH_VENV); $(PY) examples/pictures.py
 	@$(WITH_VENV); $(PY) examples/story.py
 
-test: setup ## unit, command-line, Python and hygiene tests
+# A web server for the tests, unpacked and not installed: Debian starts it where it is installed.
+WEB := build/web
+web-server: setup
+	@if [ ! -x $(WEB)/usr/sbin/nginx ]; then \
+		echo "== unpacking nginx for the tests"; \
+		apt-cache show nginx >/dev/null 2>&1 || { $(quiet) apt-update $(SUDO) apt-get update -q; }; \
+		rm -rf $(WEB); mkdir -p $(WEB); \
+		cd $(WEB); apt-get download -q nginx >download.log 2>&1 || { cat download.log; exit 1; }; \
+		dpkg -x nginx_*.deb .; \
+	fi
+
+test: setup web-server ## unit, command-line, Python and hygiene tests
 	@$(PY) tools/test
 
 bench: setup ## benchmarks; results in bench/
@@ -187,7 +198,7 @@ python-asan: setup ## the Python tests with a sanitized extension module
 		$(PY) -m pytest -q -p no:cacheprovider -k 'not address_space' \
 		$(foreach test,$(SANITIZED_TESTS),tests/python/$(dir $(test))test_$(notdir $(test)).py)
 
-sabotage: setup packages-web ## small faults in the sources, each of which a test must catch
+sabotage: setup web-server ## small faults in the sources, each of which a test must catch
 	$(call say,sabotage)
 	@$(PY) tools/sabotage $(ARGS)
 
@@ -243,5 +254,5 @@ fuzz: setup packages-fuzz ## every target of tests/fuzz for FUZZ_SECONDS seconds
 clean: ## remove everything that was built, and .venv
 	rm -rf build dist .venv
 
-.PHONY: help packages venv setup build compile demo test bench wheel portable-wheel format check \
+.PHONY: help packages web-server venv setup build compile demo test bench wheel portable-wheel format check \
 	tidy minimal asan tsan valgrind python-asan sabotage fuzz test-torch docs clean

@@ -13,7 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from shutil import which
 
-NGINX = which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+#: Of `make test`, else the machine's.
+_ROOT = Path(__file__).resolve().parents[3]
+_PLACES = [str(_ROOT / "build/web/usr/sbin"), os.environ.get("PATH", ""), "/usr/sbin"]
+NGINX = which("nginx", path=os.pathsep.join(_PLACES))
 RCLONE = Path(sysconfig.get_path("scripts")) / "rclone"
 
 #: What the S3 server of the tests knows.
@@ -85,7 +88,7 @@ def nginx(
 ) -> Iterator[str]:
     """A web server over ``files``; with a certificate and its key it speaks TLS. Gives its address;
     the requests it saw are lines of ``root / "access"``."""
-    assert NGINX, "needs nginx (make packages-web)"
+    assert NGINX, "needs nginx (make web-server)"
     port = free_port()
     lines = ""
     if certificate:
