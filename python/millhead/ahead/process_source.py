@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+
+# join() imports it. If it first did so at exit, CPython would forget that Ctrl-C ended the program.
+import multiprocessing.connection
 import os
 import pickle
 import signal

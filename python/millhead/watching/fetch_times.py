@@ -35,8 +35,14 @@ class FetchPlan:
         if counts is not None:
             fetches.times.epoch, fetches.times.nth, fetches.times.items = counts
         if worker >= 0:  # nobody tells a worker that it ends
-            Finalize(None, fetches.flush, exitpriority=100)
+            Finalize(fetches, _flush, args=(weakref.ref(fetches),), exitpriority=100)
         return fetches
+
+
+def _flush(fetches: weakref.ref[Fetches]) -> None:
+    """At the end of the process; nothing for those that are gone before."""
+    if (alive := fetches()) is not None:
+        alive.flush()
 
 
 class Fetches:
