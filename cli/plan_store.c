@@ -17,7 +17,7 @@ const char mh_plan_store_help[] =
     "figures are exact where the memory is enough, else at most. Only metadata is read.\n"
     "\n"
     "  --window SIZES     time=4,lat=64,lon=64\n"
-    "  --stride STEPS, --select RANGES, --target OFFSETS, --fields A,B, --decode HOW\n"
+    "  --stride STEPS, --select RANGES, --target OFFSETS, --fields NAMES, --decode HOW\n"
     "                     as for millhead read\n"
     "  --shuffle [KIND]   the order: blocks (default), true, torch or false\n"
     "  --memory SIZE      of the loader (default: a quarter of what is available)\n"
