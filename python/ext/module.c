@@ -82,7 +82,7 @@ PyObject *mh_raise(const mh_module *module, const mh_error *err)
     PyObject *value;
     if (!type)
         value = own_error(module, err);
-    else if (type == PyExc_OSError)
+    else if (type == PyExc_OSError && err->sys_errno)
         value = PyObject_CallFunction(type, "is", err->sys_errno, err->message);
     else
         value = PyObject_CallFunction(type, "s", err->message);
