@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/struct_size.h"
+#include "base/units.h"
 #include "sys/clock.h"
 
 #include <errno.h>
@@ -76,9 +77,9 @@ static mh_status seat(mh_loader *self, mh_batch *batch, bool due, mh_error *err)
         return MH_AGAIN;
     if (bytes > self->apart_most)
         return mh_fail(err, MH_ERR_NOMEM,
-                       "a batch of %llu samples takes %.1f MB and memory allows %.1f MB",
-                       (unsigned long long)batch->planned, (double)bytes / 1e6,
-                       (double)self->apart_most / 1e6);
+                       "a batch of %llu samples takes %s, and memory allows only %s",
+                       (unsigned long long)batch->planned, MH_BYTES((double)bytes),
+                       MH_BYTES((double)self->apart_most));
     return mh_batch_seat_own(batch, err);
 }
 

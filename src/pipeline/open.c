@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/struct_size.h"
+#include "base/units.h"
 #include "pipeline/loader.h"
 #include "source/simulated.h"
 #include "sys/cpu.h"
@@ -116,9 +117,9 @@ static mh_status divide(const mh_loader *self, uint64_t batch_bytes, uint64_t *s
     uint64_t least = self->dataset->by_units ? mh_residency_least(self->dataset) : 0;
     uint64_t needed;
     if (__builtin_add_overflow(least, batch_bytes, &needed) || needed > budget)
-        return mh_fail(err, MH_ERR_NOMEM, "%s takes %.1f MB, and memory allows only %.1f MB",
+        return mh_fail(err, MH_ERR_NOMEM, "%s takes %s, and memory allows only %s",
                        least ? "a batch with the units of a sample" : "a batch",
-                       (double)batch_bytes / 1e6 + (double)least / 1e6, (double)budget / 1e6);
+                       MH_BYTES((double)batch_bytes + (double)least), MH_BYTES((double)budget));
     uint64_t wanted = (self->depth + (uint64_t)HELD_SLOTS) * batch_bytes;
     *slots = budget;
     if (!self->dataset->by_units)

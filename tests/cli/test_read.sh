@@ -119,7 +119,7 @@ bad 1 read "$data/x.npy" "$scratch/small/label.npy" --fields x
 bad 2 read "$@" --fields x,lable
 contains "$err" "unknown field 'lable': there are label, x (read): "
 bad 2 read "$@" --batch-size 1000 --memory 10kB
-contains "$err" "and memory allows only 0.0 MB (read): give a smaller --batch-size or more --memory"
+contains "$err" "and memory allows only 10 kB (read): give a smaller --batch-size or more --memory"
 bad 2 read "$@" --rank 2 --world 2
 contains "$err" "rank 2 of 2 does not exist"
 bad 2 read "$@" --start 1002

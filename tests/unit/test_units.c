@@ -192,7 +192,7 @@ static void too_little_memory_is_refused_with_both_figures(void **state)
     mh_loader_options options = options_of(1);
     options.memory_bytes = 1000000;
     assert_int_equal(mh_loader_open(&loader, data, &options, &err), MH_ERR_NOMEM);
-    assert_non_null(strstr(err.message, "memory allows only 1.0 MB"));
+    assert_non_null(strstr(err.message, "memory allows only 1 MB"));
     mh_dataset_unref(data);
 }
 
