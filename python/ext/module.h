@@ -44,6 +44,7 @@
     X(worker_end)                                                                                  \
     X(chain)                                                                                       \
     X(order)                                                                                       \
+    X(block_order)                                                                                 \
     X(clock)                                                                                       \
     X(timed)                                                                                       \
     X(steps)                                                                                       \

@@ -17,4 +17,8 @@ typedef struct mh_dataset_object {
  * the batch. */
 PyObject *mh_native_arrays(const mh_module *module, mh_batch *batch);
 
+/* A sequence of pairs (ranks, samples of each) into legs[MH_LEGS_MOST]; their number, or -1 with an
+ * exception. */
+int mh_read_legs(PyObject *list, mh_leg *legs);
+
 #endif

@@ -251,29 +251,6 @@ static PyObject *loader_seek(PyObject *object, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-/* Pairs of numbers: ranks, and samples of each. -1 with an exception. */
-static int read_legs(PyObject *list, mh_leg *legs)
-{
-    Py_ssize_t count = PySequence_Size(list);
-    if (count > MH_LEGS_MOST) {
-        PyErr_Format(PyExc_ValueError, "%zd legs of an epoch, and %d are the most", count,
-                     MH_LEGS_MOST);
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        unsigned long long world, samples;
-        PyObject *pair = PySequence_GetItem(list, i);
-        PyObject *tuple = pair ? PySequence_Tuple(pair) : NULL;
-        const int taken = tuple && PyArg_ParseTuple(tuple, "KK:leg", &world, &samples);
-        Py_XDECREF(pair);
-        Py_XDECREF(tuple);
-        if (!taken)
-            return -1;
-        legs[i] = (mh_leg){world, samples};
-    }
-    return (int)count;
-}
-
 static PyObject *loader_seek_legs(PyObject *object, PyObject *arguments)
 {
     loader_object *self = (loader_object *)object;
@@ -284,7 +261,7 @@ static PyObject *loader_seek_legs(PyObject *object, PyObject *arguments)
     mh_status status;
     if (!PyArg_ParseTuple(arguments, "KO:seek_legs", &epoch, &list))
         return NULL;
-    int count = read_legs(list, legs);
+    int count = mh_read_legs(list, legs);
     if (count < 0)
         return NULL;
     Py_BEGIN_ALLOW_THREADS

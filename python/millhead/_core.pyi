@@ -214,6 +214,24 @@ class Order:
     def load_state_dict(self, state: dict[str, int], /) -> None: ...
 
 @final
+class BlockOrder:
+    def __init__(
+        self,
+        count: int,
+        size: int,
+        firsts: bytes | None,
+        parts: int,
+        seed: int,
+        epoch: int,
+        legs: Sequence[tuple[int, int]],
+        ranks: int,
+        rank: int,
+        drop_last: bool,
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, nth: int, /) -> int: ...
+
+@final
 class NativeArray:
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __dlpack__(

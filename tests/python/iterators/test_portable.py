@@ -125,6 +125,10 @@ def epochs(sampler, flat):
         yield [*sum(sampler, [])] if flat else [*sampler]
 report["others"] = [[*epochs(s, s is batched)] for s in (batched, blocks, shards, mixed)]
 blocks.load_state_dict(blocks.state_at(17))
+two = [millhead.torch.BlockShuffleSampler(range(40), 5, 2, num_replicas=2, rank=r) for r in (0, 1)]
+for sampler in two:
+    sampler.load_state_dict(blocks.state_dict())  # as it was loaded
+report["taken up"] = [*two[0], *two[1]]
 report["rest"] = [*blocks]
 report["refused"] = []
 for option in ({"dispatch": "sample"}, {"on_error": "skip"}):
@@ -175,6 +179,7 @@ _PORTABLE = {"millhead"} | {
         "torch.resume.sampler_progress",
         "torch.resume.saved_position",
         "torch.sampling",
+        "torch.sampling.block_order",
         "torch.sampling.blocks",
         "torch.sampling.distributed",
         "torch.sampling.epoch_sampler",
@@ -232,6 +237,8 @@ def test_torchs_own_iterators_serve_without_the_core(platform: str, tmp_path: Pa
         assert first == again
         assert len({tuple(first), tuple(second), tuple(range(40))}) == 3
     assert report["rest"] == report["others"][1][0][17:]
+    assert sorted({*report["taken up"]}) == sorted(report["rest"])
+    assert len(report["taken up"]) == 24  # 23 on two ranks
     assert report["everything"] == 23
     assert report["after_reset"] == 0
     assert report["installed"] == [6, 6]

@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence, Sized
-from itertools import accumulate, chain, islice
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 from millhead.torch.arguments import require_at_least
+from millhead.torch.sampling.block_order import BlockOrder
 from millhead.torch.sampling.epoch_sampler import EpochSampler, Run
-from millhead.torch.sampling.rank_order import share_length, shuffled
+from millhead.torch.sampling.rank_order import share_length
+
+#: Blocks that are mixed at a time, at most: each costs time for every sample.
+_MOST_MIXED = 256
+_WORD = 2**64 - 1
+
+
+class Leg(NamedTuple):
+    """A stretch of an epoch under one number of ranks, and the samples that each of them had."""
+
+    ranks: int
+    samples: int
 
 
 class BlockShuffleSampler(EpochSampler[int]):
-    """Shuffles blocks, then the samples of ``pool_blocks`` blocks at a time; for ``sampler``.
+    """Shuffles blocks, and mixes the samples of those that are in use; for ``sampler``.
 
-    A dataset that keeps the last ``pool_blocks`` blocks it has read reads each of them once. A full
-    shuffle reads one for nearly every sample.
+    A dataset that keeps the last ``pool_blocks`` blocks it has used reads each of them once. A full
+    shuffle reads one for nearly every sample. The order is that of ``shuffle="blocks"`` of
+    :class:`millhead.Loader`: a block begins in every round, another ends, and a round gives some
+    samples of each of ``pool_blocks - 1`` blocks (1 where that is none) in random order.
 
     The shuffled blocks are shared out to ranks by samples: every rank gives equally many, and of the
-    blocks at most one for each rank is read by two. Where samples do not go round, the first ones of
-    the epoch come again at its end.
+    blocks at most one for each rank is read by two. Where samples do not go round, some ranks give
+    their first one again at the end. Another number of ranks may take up an epoch: it gives what is
+    left of it.
 
     Args:
         data: the dataset, or anything of its length.
         block_size: samples in a block; a list where they differ, such as of row groups.
-        pool_blocks: blocks whose samples are mixed: more is more random and takes more memory.
+        pool_blocks: blocks that a dataset keeps: more is more random and takes more memory.
         drop_last: leave out up to ``num_replicas - 1`` samples instead of giving some again.
         num_replicas, rank: as for :class:`DistributedSampler`; one rank where nobody says otherwise.
 
@@ -52,11 +68,17 @@ class BlockShuffleSampler(EpochSampler[int]):
         super().__init__(seed, True, num_replicas, rank)
         self._count = len(data)
         self._firsts = self._read_blocks(block_size)
+        #: Where all blocks begin, and the end, for the core; nothing where all are alike.
+        self._edges: bytes | None = None
+        if not isinstance(self._firsts, range):
+            self._edges = array("Q", [*self._firsts, self._count]).tobytes()
         require_at_least(1, pool_blocks=pool_blocks)
         self.pool_blocks = pool_blocks
         self.drop_last = drop_last
         mode = "cut" if drop_last else "pad"
         self.num_samples = share_length(mode, self._count, 0, self.num_replicas, self.rank)
+        #: Of a loaded state: what other numbers of ranks had of its epoch.
+        self._loaded_legs: tuple[tuple[int, int], ...] = ()
 
     def _read_blocks(self, block_size: int | Sequence[int]) -> Sequence[int]:
         """Where each block begins."""
@@ -77,36 +99,21 @@ class BlockShuffleSampler(EpochSampler[int]):
         """The block that holds a sample."""
         return bisect_right(self._firsts, index) - 1
 
-    def _block(self, number: int) -> range:
-        last = number + 1 == len(self._firsts)
-        return range(self._firsts[number], self._count if last else self._firsts[number + 1])
-
     def _give(self, run: Run) -> Iterator[int]:
-        blocks = self._share(run)
-        start, pool_number = run.start, 0
-        while pool := list(islice(blocks, self.pool_blocks)):
-            size = sum(map(len, pool))
-            pool_number += 1
-            if start < size:
-                samples = list(chain.from_iterable(pool))
-                part = (self.rank << 32) + pool_number  # 0 is the order of the blocks
-                for place in shuffled(size, run.seed, run.epoch, part, start):
-                    yield samples[place]
-            start = max(0, start - size)
-
-    def _share(self, run: Run) -> Iterator[range]:
-        """The blocks of this rank, the first and the last cut where other ranks have the rest."""
-        skip, left = self.rank * self.num_samples, self.num_samples
-        if self._count:
-            skip %= self._count
-        while left:  # a second time round where samples are given again
-            for number in shuffled(len(self._firsts), run.seed, run.epoch):
-                block = self._block(number)
-                part = block[skip : skip + left]
-                skip -= min(skip, len(block))
-                left -= len(part)
-                if part:
-                    yield part
+        order = BlockOrder(
+            count=self._count,
+            size=self._firsts.step if isinstance(self._firsts, range) else 0,
+            firsts=self._edges,
+            parts=max(1, min(self.pool_blocks - 1, _MOST_MIXED)),
+            seed=run.seed & _WORD,
+            epoch=run.epoch & _WORD,
+            legs=run.legs,
+            ranks=self.num_replicas,
+            rank=self.rank,
+            drop_last=self.drop_last,
+        )
+        for nth in range(run.start, len(order)):
+            yield order[nth]
 
     def _samples(self, seed: int, epoch: int, steps: int) -> int:
         return steps
@@ -122,5 +129,58 @@ class BlockShuffleSampler(EpochSampler[int]):
             "blocks": len(self._firsts),
             "pool_blocks": self.pool_blocks,
             "drop_last": self.drop_last,
-            "num_replicas": self.num_replicas,
         }
+
+    # --- legs: an epoch that other numbers of ranks began ---
+
+    def _next_run(self) -> Run:
+        run = super()._next_run()
+        resumed = self._resume is not None and self._resume[0] == run.epoch
+        return run._replace(legs=self._loaded_legs) if resumed else run
+
+    def _run_of(self, state: Mapping[str, Any]) -> Run:
+        """The same number of ranks goes on in its leg, another begins one."""
+        legs = [Leg(*leg) for leg in state["legs"]]
+        start = legs.pop().samples if legs[-1].ranks == self.num_replicas else 0
+        return Run(state["seed"], state["epoch"], start, tuple(legs))
+
+    def _state(self, run: Run) -> dict[str, Any]:
+        legs = [*run.legs, Leg(self.num_replicas, run.start)]
+        before = sum(ranks * samples for ranks, samples in run.legs)
+        state = super()._state(run)
+        return {
+            **state,
+            "position": before + state["position"],
+            "legs": [list(leg) for leg in legs],
+        }
+
+    def _what_is_wrong(self, state: Any) -> str | None:
+        wrong = super()._what_is_wrong(state)
+        if wrong is None and not _are_legs(state.get("legs")):
+            return "the state has no legs: it is one of an order that is no more, or damaged"
+        return wrong
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        run = self._run_of(state)
+        self._resume, self._loaded_legs = (run.epoch, run.start), run.legs
+
+    def __getstate__(self) -> dict[str, Any]:
+        run = self._begun()
+        if run is None or run.epoch != self.epoch:
+            run = self._next_run()
+        return {**super().__getstate__(), "_loaded_legs": run.legs}
+
+
+def _are_legs(legs: Any) -> bool:
+    """Whether it is a list of pairs of whole numbers."""
+    return (
+        isinstance(legs, list | tuple)
+        and len(legs) > 0
+        and all(
+            isinstance(leg, list | tuple)
+            and len(leg) == 2
+            and all(isinstance(n, int) and n >= 0 for n in leg)
+            for leg in legs
+        )
+    )

@@ -23,6 +23,8 @@ class Run(NamedTuple):
     seed: int
     epoch: int
     start: int
+    #: Ranks, and samples of each, of those that had the epoch before the start is counted.
+    legs: tuple[tuple[int, int], ...] = ()
 
 
 class ResumableSampler(Sampler[T_co]):
@@ -179,8 +181,12 @@ class EpochSampler(ResumableSampler[T_co], ABC):
 
     def _state(self, run: Run) -> dict[str, Any]:
         # For dispatch="sample", whose random numbers belong to positions over all ranks
-        position = self.num_replicas * self._samples(*run)
+        position = self.num_replicas * self._samples(*run[:3])
         return {**super()._state(run), "position": position}
+
+    def _run_of(self, state: Mapping[str, Any]) -> Run:
+        """The iteration that goes on from a state."""
+        return Run(state["seed"], state["epoch"], state["step"])
 
     def state_at(self, consumed: int, since: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The state when this rank has consumed so many samples of the epoch.
@@ -194,8 +200,8 @@ class EpochSampler(ResumableSampler[T_co], ABC):
         """
         run = self._last or self._next_run()
         if since is not None:
-            run = Run(since["seed"], since["epoch"], since["step"])
+            run = self._run_of(since)
         if consumed == 0:
             return self._state(run)
-        before = self._samples(*run)
+        before = self._samples(*run[:3])
         return self._state(run._replace(start=self._steps(run.seed, run.epoch, before + consumed)))
