@@ -50,8 +50,9 @@ static void print_help(void)
         "               ~/.cache/millhead/runs, the last 10)\n"
         "  --json       one JSON object; what PROGRAM prints goes to standard error. Keys:\n"
         "               cause, evidence, fix, fix_settings, predicted_gain, others,\n"
-        "               device_wait_share, idle_device_s, stages, waits, wait_s,\n"
-        "               bad_lines, setup_s, loader, warnings, vantage\n"
+        "               device_wait_share, idle_device_s, epoch_start_share,\n"
+        "               epoch_start_s, stages, waits, wait_s, bad_lines, setup_s, loader,\n"
+        "               warnings, vantage\n"
         "  --help       this text\n",
         LOOK_SECONDS);
 }

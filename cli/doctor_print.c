@@ -159,31 +159,53 @@ static const char *duration(double seconds, char text[32])
     return text;
 }
 
-static void print_numbers(const mh_verdict *verdict, const mh_facts *facts,
+/* Idle time at epoch starts is said beside the rest: nobody must look for it in a timeline. */
+static void print_idle(const mh_verdict *verdict, const mh_facts *facts)
+{
+    char idle[32], starts[32];
+    (void)printf("the device is idle %.1f %% of the time%s, %s in all\n",
+                 verdict->device_wait_share * 100, facts->other_ns ? " in this loop" : "",
+                 duration(verdict->idle_device_s, idle));
+    if (verdict->epoch_start_share >= 0.02)
+        (void)printf("and %.0f %% of the run at epoch starts, %s\n",
+                     verdict->epoch_start_share * 100, duration(verdict->epoch_start_s, starts));
+}
+
+static void print_loader(const paper *page, const mh_facts *facts)
+{
+    char size[32] = "", place[96] = "", seen[64] = "", workers[80], text[400];
+    if (facts->batch_size > 0)
+        (void)snprintf(size, sizeof size, ", batch size %d", facts->batch_size);
+    if (facts->place[0])
+        (void)snprintf(place, sizeof place, ", iterated at %s", facts->place);
+    if (facts->batch_count) /* from outside they are not seen */
+        (void)snprintf(seen, sizeof seen, "; %zu batches in %" PRIu64 " epoch%s",
+                       facts->batch_count, facts->epochs, facts->epochs == 1 ? "" : "s");
+    const mh_native_sum *native = &facts->native;
+    if (native->samples)
+        (void)snprintf(workers, sizeof workers, "%d thread%s, %d reads in flight", native->threads,
+                       native->threads == 1 ? "" : "s", native->in_flight);
+    else
+        (void)snprintf(workers, sizeof workers, "%d worker%s", facts->workers,
+                       facts->workers == 1 ? "" : "s");
+    (void)snprintf(text, sizeof text, "%s%s%s%s, %s%s%s", facts->kind,
+                   facts->dataset[0] ? " of " : "", facts->dataset, size, workers, place, seen);
+    print_wrapped(page, "loader: ", text);
+}
+
+static void print_numbers(const paper *page, const mh_verdict *verdict, const mh_facts *facts,
                           const mh_wait_stats *waits, double setup_s)
 {
-    char mean[32], half[32], high[32], most[32], setup[32], idle[32];
-    (void)printf("the device is idle %.1f %% of the time, %s in all\n",
-                 verdict->device_wait_share * 100, duration(verdict->idle_device_s, idle));
+    char mean[32], half[32], high[32], most[32], setup[32];
+    print_idle(verdict, facts);
     if (waits->count)
         (void)printf("%" PRIu64 " waits: mean %s, median %s, p99 %s, longest %s\n", waits->count,
                      duration(waits->mean, mean), duration(waits->p50, half),
                      duration(waits->p99, high), duration(waits->max, most));
     if (setup_s > 0)
         (void)printf("set-up %s\n", duration(setup_s, setup));
-    if (!facts->kind[0] || facts->workers < 0)
-        return;
-    const mh_native_sum *native = &facts->native;
-    if (native->samples)
-        (void)printf("loader: native, %d thread%s, %d reads in flight", native->threads,
-                     native->threads == 1 ? "" : "s", native->in_flight);
-    else
-        (void)printf("loader: %s%s%s, %d worker%s", facts->kind, facts->dataset[0] ? " of " : "",
-                     facts->dataset, facts->workers, facts->workers == 1 ? "" : "s");
-    if (facts->batch_count) /* from outside they are not seen */
-        (void)printf("; %zu batches in %" PRIu64 " epoch%s", facts->batch_count, facts->epochs,
-                     facts->epochs == 1 ? "" : "s");
-    (void)putchar('\n');
+    if (facts->kind[0] && facts->workers >= 0)
+        print_loader(page, facts);
 }
 
 static void print_fix(const paper *page, const mh_verdict *verdict)
@@ -223,7 +245,7 @@ static void print_text(const mh_verdict *verdict, const mh_facts *facts, const m
     paper page = paper_of_stdout();
     print_bold(&page, mh_cause_name(verdict->cause));
     (void)printf("\n\n");
-    print_numbers(verdict, facts, waits, setup_s);
+    print_numbers(&page, verdict, facts, waits, setup_s);
     print_stages(&page, verdict);
     print_hot(&page, facts, verdict->cause);
     print_section(&page, "how we know", verdict->evidence, verdict->evidence_count);

@@ -78,6 +78,8 @@
     for (; value >= 1000 && at < 4; at++) value /= 1000;
     return digits(value) + " " + units[at];
   }
+  // Idle time at epoch starts is in no share of the steady time: it is said beside that.
+  const atStarts = (d) => d.epoch_start_share >= 0.02 ? `, and ${Math.round(d.epoch_start_share * 100)} % of the run at epoch starts` : "";
   const percent = (share) => (share * 100 < 0.05 && share > 0 ? "<0.1" : digitsFixed(share * 100)) + " %";
   const digitsFixed = (value) => (Math.abs(value) >= 99.95 || value === 0 ? String(Math.round(value)) : value.toFixed(1));
   function niceStep(range, parts) {
@@ -111,7 +113,7 @@
         h("div", { class: "fix" }, h("p", { class: "label" }, "What to do"), h("p", {}, sentence(d.fix)), gain, others)),
       h("div", { class: "share" },
         h("b", { "data-share": d.device_wait_share }, digitsFixed(d.device_wait_share * 100), h("small", {}, "%")),
-        h("span", {}, "of the time the device waits for data"),
+        h("span", {}, "of the time the device waits for data" + atStarts(d)),
         h("div", { class: "stack", role: "img", "aria-label": parts.map(([k, n]) => `${n} ${percent(d.stages[k])}`).join(", ") },
           parts.map(([key, , kind]) => h("i", { style: { flex: d.stages[key] + " 1 0", background: `var(--${kind})` } }))),
         h("ul", { class: "keys" }, parts.map(([key, name, kind]) =>
@@ -196,7 +198,7 @@
       rows.push({ name: does + worker, worker, lanes: of(inside, worker), tall });
     if (!workers || of(inside, -1).length) rows.push({ name: "in the loop", lanes: of(inside, -1), tall: 24 });
     rows.push({ name: "train", lanes: of(["train"], null), tall: 40, strong: true,
-      small: ["idle ", h("span", { class: "whole" }, percent(run.diagnosis.device_wait_share))] });
+      small: ["idle ", h("span", { class: "whole" }, percent(run.diagnosis.device_wait_share)), atStarts(run.diagnosis)] });
     rows.push({ name: "wait", lanes: of(["wait"], null), tall: 24 });
     rows.push({ name: "epoch", lanes: of(["epoch"], null), tall: 20 });
     // A run that tells only of steps has no row for what it does not tell; workers are shown, idle or not.

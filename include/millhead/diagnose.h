@@ -333,6 +333,9 @@ typedef struct mh_verdict {
     double possible_gain; /* what the fix wins at most, where it depends on what was not measured: a
                              server that answers more at once. At least predicted_gain */
     mh_native_shares native;
+    double epoch_start_s; /* seconds in which the loop waited at the starts of epochs, which are in
+                             no share above: making iterators, and first batches */
+    double epoch_start_share; /* of the whole run, 0..1 */
 } mh_verdict;
 
 /* Fills *verdict as one on nothing: unclear, and what to measure. Any thread. */

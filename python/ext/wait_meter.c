@@ -36,9 +36,26 @@ static PyObject *meter_end_wait(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *meter_wait_ms(PyObject *self, PyObject *unused)
+/* All of it, so that what comes later can be told from what was. */
+static PyObject *meter_waits_so_far(PyObject *self, PyObject *unused)
 {
+    return PyBytes_FromStringAndSize((const char *)&((mh_meter *)self)->wait, sizeof(mh_histogram));
+}
+
+static PyObject *meter_wait_ms(PyObject *self, PyObject *args)
+{
+    mh_histogram later, earlier;
     const mh_histogram *wait = &((mh_meter *)self)->wait;
+    PyObject *before = NULL;
+    if (!PyArg_ParseTuple(args, "|S", &before))
+        return NULL;
+    if (before && PyBytes_Size(before) != sizeof earlier)
+        return PyErr_Format(PyExc_ValueError, "wait_ms() takes what waits_so_far() gave");
+    if (before) {
+        memcpy(&earlier, PyBytes_AsString(before), sizeof earlier);
+        mh_histogram_since(&later, wait, &earlier);
+        wait = &later;
+    }
     double total = (double)wait->total / 1e6;
     return Py_BuildValue("{s:K,s:d,s:d,s:d,s:d,s:d}", "count", (unsigned long long)wait->count,
                          "mean", wait->count ? total / (double)wait->count : 0.0, "p50",
@@ -111,7 +128,10 @@ static PyMethodDef meter_methods[] = {
      "caller must fetch or collate."},
     {"begin_wait", meter_begin_wait, METH_NOARGS, "The consumer begins to wait."},
     {"end_wait", meter_end_wait, METH_NOARGS, "It has its batch: record how long it waited."},
-    {"wait_ms", meter_wait_ms, METH_NOARGS, "The consumer's waits: count, mean, p50, ..."},
+    {"wait_ms", meter_wait_ms, METH_VARARGS,
+     "wait_ms([so_far]): the consumer's waits, or those since waits_so_far(): count, mean, p50, "
+     "..."},
+    {"waits_so_far", meter_waits_so_far, METH_NOARGS, "What wait_ms() is told to leave out."},
     {"take_loaded", meter_take_loaded, METH_NOARGS,
      "(batches, samples) that load() gave since this was last asked."},
     {"slowest", meter_slowest, METH_NOARGS, "The slowest samples, slowest first."},

@@ -245,6 +245,8 @@ static mh_status diagnosis_json(char **out, const mh_verdict *verdict, const mh_
     put_others(&json, verdict);
     put_real(&json, "device_wait_share", verdict->device_wait_share);
     put_real(&json, "idle_device_s", verdict->idle_device_s);
+    put_real(&json, "epoch_start_share", verdict->epoch_start_share);
+    put_real(&json, "epoch_start_s", verdict->epoch_start_s);
     put_stages(&json, verdict, facts->native.samples > 0);
     put_hot(&json, facts);
     put_waits(&json, waits);

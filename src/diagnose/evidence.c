@@ -116,10 +116,10 @@ static void say_cpus(const mh_inquiry *inquiry)
                     inquiry->base.workers, inquiry->base.workers == 1 ? "" : "s", facts->cpus,
                     facts->cpus == 1 ? "" : "s", inquiry->own_cpus, inquiry->other_cpus,
                     inquiry->runnable);
-    if (facts->probes >= MH_PROBES_ENOUGH)
+    double probes = mh_ns(facts->probes), native = mh_ns(facts->probes_native);
+    if (probes >= MH_PROBES_ENOUGH)
         mh_evidence(inquiry->out, "%.0f %% of CPU samples were in native code, %.0f %% in Python",
-                    100 * mh_ns(facts->probes_native) / mh_ns(facts->probes),
-                    100 - 100 * mh_ns(facts->probes_native) / mh_ns(facts->probes));
+                    100 * native / probes, 100 - 100 * native / probes);
 }
 
 /* The functions that the time of a stage goes to: "66 % PIL.ImageFile.load, 20 % ...". */
@@ -139,12 +139,13 @@ static void say_hot(const mh_inquiry *inquiry, const char *stage, const char *of
         mh_evidence(inquiry->out, "%s: %s", of_what, text);
 }
 
-void mh_say_loss(const mh_inquiry *inquiry)
+/* The numbers of a loss. */
+static void say_numbers(const mh_inquiry *inquiry, mh_loss loss)
 {
     const mh_facts *facts = inquiry->facts;
     const mh_costs *costs = &inquiry->load.costs;
     mh_verdict *out = inquiry->out;
-    switch (inquiry->loss) {
+    switch (loss) {
     case MH_LOSS_FETCH_CPU:
     case MH_LOSS_CROWD:
         say_fetch(inquiry);
@@ -205,9 +206,27 @@ void mh_say_loss(const mh_inquiry *inquiry)
     case MH_LOSS_COUNT:
         break;
     }
-    double run = inquiry->measured_ns + mh_ns(facts->other_ns);
+}
+
+/* Three batches are no accident, twenty a pace. */
+#define BATCHES_SEEN 3
+
+void mh_say_seen(const mh_inquiry *inquiry)
+{
+    if (inquiry->seen == MH_LOSS_COUNT || inquiry->sums.batches < BATCHES_SEEN)
+        return;
+    mh_evidence(inquiry->out, "so far it looks %s, from %.0f batches",
+                mh_cause_name(mh_cause_of(inquiry, inquiry->seen)), inquiry->sums.batches);
+    say_numbers(inquiry, inquiry->seen);
+}
+
+void mh_say_loss(const mh_inquiry *inquiry)
+{
+    say_numbers(inquiry, inquiry->loss);
+    double run = inquiry->measured_ns + mh_ns(inquiry->facts->other_ns);
     if (inquiry->loss != MH_LOSS_COUNT && inquiry->gain[inquiry->loss] >= MH_GAIN_MATTERS)
-        mh_evidence(out, "without it the run would take about %s instead of %s (simulated)",
+        mh_evidence(inquiry->out,
+                    "without it the run would take about %s instead of %s (simulated)",
                     MH_NS_TEXT(run / inquiry->gain[inquiry->loss]), MH_NS_TEXT(run));
 }
 
@@ -224,19 +243,12 @@ void mh_say_crowd_first(const mh_inquiry *inquiry)
             most);
 }
 
-/* Idle time at epoch starts is said beside the rest: nobody must look for it in a timeline. */
 void mh_say_waiting(const mh_inquiry *inquiry)
 {
     mh_verdict *out = inquiry->out;
-    double whole = inquiry->measured_ns,
-           starts = whole - inquiry->steady_ns - inquiry->sums.first_step;
-    char also[64] = "";
-    if (whole > 0 && starts > 0.02 * whole)
-        (void)snprintf(also, sizeof also, ", and %.0f %% of the run at epoch starts (%s)",
-                       100 * starts / whole, MH_NS_TEXT(starts));
-    mh_evidence(out, "the loop waited %s of %s (%.1f %%) for data after the first batches%s",
+    mh_evidence(out, "the loop waited %s of %s (%.1f %%) for data after the first batches",
                 MH_NS_TEXT(inquiry->sums.wait), MH_NS_TEXT(inquiry->steady_ns),
-                100 * out->device_wait_share, also);
+                100 * out->device_wait_share);
 }
 
 void mh_say_trust(const mh_inquiry *inquiry)

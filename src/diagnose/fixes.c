@@ -259,6 +259,11 @@ static mh_status advise_more_waiting(mh_inquiry *inquiry, const fix_try *found, 
         one.workers = 1;
         MH_TRY(mh_inquiry_time(inquiry, &one, &sure, err));
         predict(inquiry, sure);
+        if (possible > MH_GAIN_MATTERS * out->predicted_gain)
+            mh_say_fix(out,
+                       "num_workers=%d (now 0): loading then overlaps with training; up to %.1f "
+                       "times as fast if the source answers as many requests at once",
+                       found->value, possible);
     } else {
         mh_say_fix(out,
                    "try num_workers=%d (now %d) and measure: up to %.1f times as fast if the "

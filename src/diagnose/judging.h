@@ -69,6 +69,7 @@ typedef struct mh_inquiry {
     int crowd_workers;              /* the number that would be better; 0: not crowded */
     mh_slow_worker slow;
     mh_loss loss; /* the one that was chosen */
+    mh_loss seen; /* in a run that is too short to choose: what it looks like so far */
     mh_verdict *out;
 } mh_inquiry;
 
@@ -78,6 +79,9 @@ mh_status mh_inquiry_time(const mh_inquiry *inquiry, const mh_replay_options *op
 
 /* The smallest number of workers that does as well as any, and the run's time with it. */
 mh_status mh_inquiry_workers(const mh_inquiry *inquiry, int *workers, double *ns, mh_error *err);
+
+/* The cause that a loss belongs to. */
+mh_cause mh_cause_of(const mh_inquiry *inquiry, mh_loss loss);
 
 /* Whether there are too few batches to tell anything. */
 int mh_too_short(const mh_inquiry *inquiry);
@@ -107,6 +111,7 @@ void mh_say_fix(mh_verdict *out, const char *format, ...) MH_PRINTF(2, 3);
 
 void mh_say_waiting(const mh_inquiry *inquiry);
 void mh_say_loss(const mh_inquiry *inquiry); /* the numbers of the one that was chosen */
+void mh_say_seen(const mh_inquiry *inquiry); /* those of a run that is too short to choose one */
 void mh_say_trust(const mh_inquiry *inquiry);
 void mh_say_crowd_first(const mh_inquiry *inquiry); /* though another fix promises more */
 

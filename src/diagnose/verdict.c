@@ -171,6 +171,10 @@ static void finish_shares(mh_inquiry *inquiry)
     stages->train = stages->train > 0 ? stages->train : 0;
     inquiry->out->device_wait_share = whole > 0 ? inquiry->sums.wait / whole : 0;
     inquiry->out->idle_device_s = inquiry->sums.wait / 1e9;
+    double starts = inquiry->measured_ns - inquiry->steady_ns - inquiry->sums.first_step;
+    double run = inquiry->measured_ns + mh_ns(inquiry->facts->other_ns);
+    inquiry->out->epoch_start_s = starts > 0 ? starts / 1e9 : 0;
+    inquiry->out->epoch_start_share = starts > 0 ? starts / run : 0;
 }
 
 static void count_cpus(mh_inquiry *inquiry)
@@ -401,7 +405,7 @@ static mh_cause cause_of_cpu(const mh_inquiry *inquiry)
     return facts->workers == 0 ? MH_CAUSE_PYTHON : MH_CAUSE_CPU;
 }
 
-static mh_cause cause_of(const mh_inquiry *inquiry, mh_loss loss)
+mh_cause mh_cause_of(const mh_inquiry *inquiry, mh_loss loss)
 {
     switch (loss) {
     case MH_LOSS_FETCH_CPU:
@@ -487,7 +491,7 @@ static void list_others(mh_inquiry *inquiry, double straggler_gain)
         if (gain > first && gain < MH_GAIN_MATTERS * first)
             gain = first;
         if (inquiry->gain[loss] >= matters((mh_loss)loss))
-            list_other(inquiry->out, cause_of(inquiry, (mh_loss)loss), gain);
+            list_other(inquiry->out, mh_cause_of(inquiry, (mh_loss)loss), gain);
     }
     if (straggler_gain >= MH_GAIN_MATTERS)
         list_other(inquiry->out, MH_CAUSE_STRAGGLER, straggler_gain);
@@ -520,7 +524,7 @@ static mh_status judge_rest(mh_inquiry *inquiry, mh_error *err)
     for (int loss = MH_LOSS_FETCH_CPU; loss < MH_LOSS_TRANSFER; loss++)
         best = inquiry->gain[loss] > inquiry->gain[best] ? (mh_loss)loss : best;
     inquiry->loss = best;
-    out->cause = cause_of(inquiry, best);
+    out->cause = mh_cause_of(inquiry, best);
     return MH_OK;
 }
 
@@ -543,7 +547,7 @@ static mh_status try_fixes(mh_inquiry *inquiry, mh_error *err)
         mh_inquiry other = *inquiry;
         other.out = &verdict;
         other.loss = (mh_loss)loss;
-        verdict.cause = cause_of(inquiry, (mh_loss)loss);
+        verdict.cause = mh_cause_of(inquiry, (mh_loss)loss);
         MH_TRY(mh_fix_make(&other, err));
         double best = verdict.possible_gain, sure = verdict.predicted_gain;
         double most = (mh_loss)loss == inquiry->loss ? best : inquiry->gain[loss];
@@ -571,6 +575,7 @@ static mh_status choose(mh_inquiry *inquiry, double straggler_gain, mh_error *er
     mh_loss loss = inquiry->loss = largest(inquiry);
     double gain = loss == MH_LOSS_COUNT ? 1 : inquiry->gain[loss];
     if (mh_too_short(inquiry)) {
+        inquiry->seen = loss;
         inquiry->loss = MH_LOSS_COUNT;
         return MH_OK;
     }
@@ -580,7 +585,7 @@ static mh_status choose(mh_inquiry *inquiry, double straggler_gain, mh_error *er
     if (straggler_gain >= MH_GAIN_MATTERS && straggler_gain >= gain)
         out->cause = MH_CAUSE_STRAGGLER;
     else if (loss != MH_LOSS_COUNT)
-        out->cause = cause_of(inquiry, loss);
+        out->cause = mh_cause_of(inquiry, loss);
     else
         MH_TRY(judge_rest(inquiry, err));
     /* a step that waits for the interpreter's lock looks like one that waits for a device */
@@ -665,6 +670,7 @@ static mh_status judge(mh_inquiry *inquiry, mh_error *err)
         mh_memory_say(inquiry->out, inquiry->facts, 1);
     } else {
         mh_say_loss(inquiry);
+        mh_say_seen(inquiry);
         MH_TRY(mh_fix_make(inquiry, err));
         mh_say_crowd_first(inquiry);
     }
@@ -708,7 +714,8 @@ static mh_status judge_facts(mh_verdict *out, mh_facts *facts, mh_error *err)
         return mh_fail(err, MH_ERR_INVALID, "%zu batches, and none given", facts->batch_count);
     clean_facts(facts);
     if (facts->batch_count) {
-        mh_inquiry inquiry = {.facts = facts, .out = out, .loss = MH_LOSS_COUNT};
+        mh_inquiry inquiry = {
+            .facts = facts, .out = out, .loss = MH_LOSS_COUNT, .seen = MH_LOSS_COUNT};
         return judge(&inquiry, err);
     }
     judge_ranks_alone(facts, out);

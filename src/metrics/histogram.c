@@ -64,3 +64,15 @@ uint64_t mh_histogram_quantile(const mh_histogram *histogram, double fraction)
     }
     return histogram->max;
 }
+
+void mh_histogram_since(mh_histogram *out, const mh_histogram *now, const mh_histogram *before)
+{
+    uint64_t largest = 0;
+    for (uint32_t bucket = 0; bucket < MH_HISTOGRAM_BUCKETS; bucket++) {
+        out->buckets[bucket] = now->buckets[bucket] - before->buckets[bucket];
+        largest = out->buckets[bucket] ? bucket_middle(bucket) : largest;
+    }
+    out->count = now->count - before->count;
+    out->total = now->total - before->total;
+    out->max = now->max > before->max || largest > now->max ? now->max : largest;
+}

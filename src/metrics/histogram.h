@@ -23,4 +23,8 @@ void mh_histogram_add(mh_histogram *histogram, uint64_t value);
  * its bucket, never above the maximum); 0 when empty. fraction 1 gives the exact maximum. */
 uint64_t mh_histogram_quantile(const mh_histogram *histogram, double fraction);
 
+/* What was recorded in `now` since it was as `before`. The maximum is exact where it rose, else the
+ * middle of its bucket. */
+void mh_histogram_since(mh_histogram *out, const mh_histogram *now, const mh_histogram *before);
+
 #endif

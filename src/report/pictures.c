@@ -13,6 +13,8 @@
 #define INK "#1b2430"
 #define FAINT "#5d6b7c"
 #define GRID "#e3e8ee"
+#define EPOCH_STARTS                                                                               \
+    0.02 /* of the run: what is lost at the starts of epochs is said from here on */
 #define ONE_BATCH "the loop asked for one batch only"
 
 /* The colours of the page, by kind of lane; people who see few colours tell them apart too. */
@@ -267,6 +269,9 @@ static void box_fill(parameter_box *box, const mh_chapter *chapter)
         box_put(box, "average wait", text);
     (void)snprintf(text, sizeof text, "%.1f %%", 100 * chapter->verdict.device_wait_share);
     box_put(box, "idle", text);
+    (void)snprintf(text, sizeof text, "%.0f %%", 100 * chapter->verdict.epoch_start_share);
+    if (chapter->verdict.epoch_start_share >= EPOCH_STARTS)
+        box_put(box, "at epoch starts", text);
     for (size_t at = 0; at < sizeof settings / sizeof *settings; at++) {
         (void)snprintf(text, sizeof text, "%d", settings[at].value);
         if (settings[at].value >= 0)
@@ -393,9 +398,13 @@ static bool has_work(const mh_chapter *chapter)
 
 static void timeline_title(mh_svg *svg, const mh_chapter *chapter)
 {
-    char text[NAME_ROOM + 64], name[NAME_ROOM];
-    (void)snprintf(text, sizeof text, "%s: device idle %.1f %%", name_cut(name, chapter->name, 80),
-                   100 * chapter->verdict.device_wait_share);
+    char text[NAME_ROOM + 64], name[NAME_ROOM], starts[40] = "";
+    if (chapter->verdict.epoch_start_share >= EPOCH_STARTS)
+        (void)snprintf(starts, sizeof starts, ", and %.0f %% at epoch starts",
+                       100 * chapter->verdict.epoch_start_share);
+    (void)snprintf(text, sizeof text, "%s: device idle %.1f %%%s",
+                   name_cut(name, chapter->name, 80), 100 * chapter->verdict.device_wait_share,
+                   starts);
     mh_svg_text(svg, 20, 28, 17, MH_ANCHOR_START, true, INK, text);
 }
 

@@ -253,5 +253,8 @@ double mh_timeline_mean(const mh_timeline *timeline, mh_series series, size_t bi
     end = end > last ? last : end;
     for (size_t at = bin; at < bin + many && at < MH_TIMELINE_BINS; at++)
         sum += timeline->series[series][at];
-    return sum / (double)(end - begin);
+    double mean = sum / (double)(end - begin);
+    int of_cpus = series == MH_SERIES_CPU_MAIN || series == MH_SERIES_CPU_WORKERS ||
+                  series == MH_SERIES_CPU_MACHINE;
+    return of_cpus && timeline->cpus && mean > timeline->cpus ? timeline->cpus : mean;
 }

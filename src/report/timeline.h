@@ -96,6 +96,7 @@ typedef struct mh_timeline {
     mh_records lanes;     /* of mh_lane */
     uint64_t left_out;    /* spans for which there was no lane any more */
     mh_spans work, loop;  /* of workers; of the loop */
+    uint32_t cpus;        /* of the machine; 0: not known */
     double *series[MH_SERIES_COUNT];
     uint64_t series_first[MH_SERIES_COUNT], series_last[MH_SERIES_COUNT];
 } mh_timeline;
@@ -113,7 +114,8 @@ MH_MUST_CHECK int mh_timeline_add(mh_timeline *timeline, uint32_t loader, mh_lan
 MH_MUST_CHECK int mh_timeline_weigh(mh_timeline *timeline, mh_series series, uint64_t begin,
                                     uint64_t end, double amount);
 
-/* The mean of a series over the bins [bin, bin + many), as far as it was seen; NAN: not at all. */
+/* The mean of a series over the bins [bin, bin + many), as far as it was seen; NAN: not at all. No
+ * more CPUs than there are: the kernel counts them in ticks, some a little late. */
 double mh_timeline_mean(const mh_timeline *timeline, mh_series series, size_t bin, size_t many);
 
 /* Where the single spans of a lane are: among the workers', or the loop's. */

@@ -163,6 +163,7 @@ static int system_event(mh_gather *gather, const mh_log_event *event)
     if (!last)
         return 0;
     int good = 1;
+    timeline->cpus = (uint32_t)mh_log_or(event->cpus, 0);
     if (too_soon(last->t, t))
         return good;
     if (last->t) /* bytes a ns are shown as bytes a second */

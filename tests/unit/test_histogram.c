@@ -113,6 +113,26 @@ static void small_values_are_exact(void **state)
     }
 }
 
+static void what_came_later_is_told_from_what_was(void **state)
+{
+    (void)state;
+    static mh_histogram before, later;
+    memset(&histogram, 0, sizeof histogram);
+    for (int at = 0; at < 100; at++)
+        mh_histogram_add(&histogram, 1000000);
+    before = histogram;
+    for (uint64_t value = 1; value <= 20; value++)
+        mh_histogram_add(&histogram, value);
+    mh_histogram_since(&later, &histogram, &before);
+    assert_int_equal(later.count, 20);
+    assert_int_equal(later.total, 210);
+    assert_int_equal(later.max, 20);
+    assert_int_equal(mh_histogram_quantile(&later, 0.5), 10);
+    mh_histogram_add(&histogram, 2000001);
+    mh_histogram_since(&later, &histogram, &before);
+    assert_int_equal(later.max, 2000001);
+}
+
 static void no_value_is_out_of_range(void **state)
 {
     (void)state;
@@ -158,6 +178,7 @@ int main(void)
         cmocka_unit_test(quantiles_are_within_three_percent),
         cmocka_unit_test(an_empty_one_gives_nothing),
         cmocka_unit_test(small_values_are_exact),
+        cmocka_unit_test(what_came_later_is_told_from_what_was),
         cmocka_unit_test(no_value_is_out_of_range),
         cmocka_unit_test(the_end_of_a_bucket_is_no_further_off_than_its_beginning),
         cmocka_unit_test(odd_fractions_are_clamped),

@@ -130,6 +130,9 @@ static void test_series_are_means(void **state)
     assert_int_equal(
         mh_timeline_weigh(&timeline, MH_SERIES_CPU_MAIN, 4000000123, 5000000123, 0.5e9), 1);
     double whole = mh_timeline_mean(&timeline, MH_SERIES_CPU_MAIN, 0, MH_TIMELINE_BINS);
+    timeline.cpus = 1; /* never more than there are, whatever ticks say */
+    assert_true(mh_timeline_mean(&timeline, MH_SERIES_CPU_MAIN, 0, MH_TIMELINE_BINS) == 1);
+    timeline.cpus = 2;
     assert_true(fabs(whole - 6.5 / 4) < 1e-6);
     assert_true(isnan(mh_timeline_mean(&timeline, MH_SERIES_GPU, 0, MH_TIMELINE_BINS)));
     mh_timeline_deinit(&timeline);

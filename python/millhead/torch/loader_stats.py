@@ -20,7 +20,10 @@ else:
     class Meter:
         """Stands in for the C core's: torch's own iterators tell it nothing."""
 
-        def wait_ms(self) -> dict[str, float]:
+        def waits_so_far(self) -> bytes:
+            return b""
+
+        def wait_ms(self, so_far: bytes = b"") -> dict[str, float]:
             return {"count": 0, "mean": 0.0, "p50": 0.0, "p99": 0.0, "max": 0.0, "total": 0.0}
 
         def take_loaded(self) -> tuple[int, int]:
@@ -213,7 +216,7 @@ class EpochLine:
         self.began = time.monotonic()
         self.samples = stats.samples
         self.paths = dict(stats.paths)
-        self.waits = stats.meter.wait_ms()
+        self.waits = b"" if self.size is None else stats.meter.waits_so_far()
         self.faults = self._faults_now()
 
     def end_if_complete(self) -> None:
@@ -252,16 +255,14 @@ class EpochLine:
         stats.count_loaded()
         seconds = max(time.monotonic() - self.began, 1e-9)
         samples = stats.samples - self.samples
-        waits = stats.meter.wait_ms()
-        waited = waits["total"] - self.waits["total"]
-        mean = waited / max(1, waits["count"] - self.waits["count"])
+        waits = stats.meter.wait_ms(self.waits)
         paths = {path: count - self.paths[path] for path, count in stats.paths.items()}
         taken = ", ".join(f"{count} by {path}" for path, count in paths.items() if count)
         print(
             f"millhead: epoch {number}{' left early' if left else ''}: {sum(paths.values())} batches"
             f" ({taken or 'none'}), {samples} samples in {seconds:.2f} s,"
-            f" {samples / seconds:.0f} samples/s, waited {waited / 1e3 / seconds:.0%} of it"
-            f" (mean {mean:.2f} ms; of all epochs p50 {waits['p50']:.2f} ms, p99 {waits['p99']:.2f} ms)"
+            f" {samples / seconds:.0f} samples/s, waited {waits['total'] / 1e3 / seconds:.0%} of it"
+            f" (mean {waits['mean']:.2f} ms, p50 {waits['p50']:.2f} ms, p99 {waits['p99']:.2f} ms)"
             f"{self.size and ', '}{self.size}{self._faults()}",
             file=sys.stderr,
         )

@@ -407,6 +407,9 @@ def test_verbose_tells_of_an_epoch_that_is_left_early_with_its_own_waits() -> No
     assert "3 batches" in slow and "3 batches" in quick
     means = [float(line.partition("(mean ")[2].split()[0]) for line in (slow, quick)]
     assert means[0] > 90 and means[1] < 20, result.stderr
+    for share in ("p50 ", "p99 "):
+        of_epoch = [float(line.partition(share)[2].split()[0]) for line in (slow, quick)]
+        assert of_epoch[0] > 90 and of_epoch[1] < 20, result.stderr
 
 
 @pytest.mark.parametrize("value", [None, "0", ""])
