@@ -403,7 +403,7 @@ static void timeline_title(mh_svg *svg, const mh_chapter *chapter)
         (void)snprintf(starts, sizeof starts, ", and %.0f %% at epoch starts",
                        100 * chapter->verdict.epoch_start_share);
     (void)snprintf(text, sizeof text, "%s: device idle %.1f %%%s",
-                   name_cut(name, chapter->name, 80), 100 * chapter->verdict.device_wait_share,
+                   name_cut(name, chapter->name, 72), 100 * chapter->verdict.device_wait_share,
                    starts);
     mh_svg_text(svg, 20, 28, 17, MH_ANCHOR_START, true, INK, text);
 }
