@@ -22,7 +22,8 @@ const char mh_cli_data_help[] =
     "  --decode HOW       of arrays: cf (default), or none for values as stored\n"
     "  --index FILE       keeps what opening a folder found out; off: nothing does\n"
     "  --storage OPTIONS  of URLs: key=...,secret=...,endpoint_url=..., any of them\n"
-    "  --cache DIR:SIZE   keep what comes from URLs on a local disk\n";
+    "  --cache DIR:SIZE   keep what comes from URLs on a local disk\n"
+    "  --cache-check each ask before each read whether its object has changed\n";
 
 void mh_cli_data_init(mh_cli_data *data)
 {

@@ -26,8 +26,9 @@ typedef struct mh_cli_data {
         {"--decode", MH_CLI_TEXT, &(data)->options.decode, 0},                                     \
         {"--index", MH_CLI_TEXT, &(data)->options.index, 0},                                       \
         {"--storage", MH_CLI_TEXT, &(data)->options.storage, 0},                                   \
+        {"--cache", MH_CLI_TEXT, &(data)->options.cache, 0},                                       \
     {                                                                                              \
-        "--cache", MH_CLI_TEXT, &(data)->options.cache, 0                                          \
+        "--cache-check", MH_CLI_TEXT, &(data)->options.cache_check, 0                              \
     }
 extern const char mh_cli_data_help[];
 

@@ -74,6 +74,8 @@ typedef struct mh_dataset_options {
     const char *cache;    /* of URLs: "DIR:50GB" keeps what was read */
     const char *join;     /* of several arrays' stores: the dimension along which they are one, in
                              the order of the paths; default: the first that varies */
+    const char *cache_check; /* "open" (default): trust what is kept where nothing had changed when
+                                the dataset was opened; "each": ask before each read */
 } mh_dataset_options;
 
 MH_API void mh_dataset_options_init_sized(mh_dataset_options *options, size_t size);

@@ -47,9 +47,9 @@ static int texts_take(texts *t, PyObject *given)
 
 static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"paths",  "fields", "format",  "pipeline", "profile",
-                            "window", "stride", "select",  "target",   "join",
-                            "decode", "index",  "storage", "cache",    NULL};
+    static char *names[] = {"paths",   "fields", "format",      "pipeline", "profile", "window",
+                            "stride",  "select", "target",      "join",     "decode",  "index",
+                            "storage", "cache",  "cache_check", NULL};
     PyObject *given_paths, *given_fields = Py_None;
     mh_dataset_options options;
     texts paths = {0}, fields = {0};
@@ -58,10 +58,10 @@ static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *
     mh_dataset_object *self = NULL;
     mh_dataset_options_init(&options);
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O|O$zzzzzzzzzzzz:Dataset", names, &given_paths, &given_fields,
+            arguments, keywords, "O|O$zzzzzzzzzzzzz:Dataset", names, &given_paths, &given_fields,
             &options.format, &options.pipeline, &options.profile, &options.window, &options.stride,
             &options.select, &options.target, &options.join, &options.decode, &options.index,
-            &options.storage, &options.cache))
+            &options.storage, &options.cache, &options.cache_check))
         return NULL;
     if (texts_take(&paths, given_paths) < 0 ||
         (given_fields != Py_None && texts_take(&fields, given_fields) < 0))

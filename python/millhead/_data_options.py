@@ -26,6 +26,7 @@ class DataOptions:
     storage_options: Mapping[str, Any] | None = None
     cache: str | os.PathLike[str] | None = None
     join: str | None = None
+    cache_check: str | None = "open"
 
     def texts(self) -> dict[str, str]:
         """By the names of the core's arguments; those that were not given are left out.
@@ -45,6 +46,7 @@ class DataOptions:
             "index": None if self.index is None else os.fspath(self.index),
             "storage": storage_text(self.storage_options),
             "cache": None if self.cache is None else os.fspath(self.cache),
+            "cache_check": None if self.cache_check == "open" else self.cache_check,
         }
         return {name: text for name, text in texts.items() if text is not None}
 

@@ -117,7 +117,7 @@ def open(
         output: ``"torch"`` or ``"numpy"``; None: torch where it can be imported.
         options: what to read, as :class:`millhead.Loader` takes it: ``pipeline``, ``profile``,
             ``window``, ``stride``, ``select``, ``target``, ``join``, ``decode``,
-            ``index``, ``storage_options``, ``cache``.
+            ``index``, ``storage_options``, ``cache``, ``cache_check``.
 
     Raises:
         FileNotFoundError, OSError: a file cannot be read.

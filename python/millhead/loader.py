@@ -32,7 +32,6 @@ _ORDERS: dict[bool | str, str] = {
 }
 
 #: Arguments that the loader will have.
-_LATER = frozenset(["cache_check"])
 
 #: Arguments of torch's DataLoader that have another name here.
 _TORCH_NAMES = {
@@ -82,6 +81,8 @@ class Loader:
         prefetch: batches ready or under way beyond the one in use; more where they are small.
         memory: most bytes for batches and chunks (a number or ``"2GB"``); None: a quarter of what is free.
         cache: where to keep what comes from URLs, ``"/scratch/mh:50GB"``.
+        cache_check: ``"open"`` trusts what is kept where nothing had changed when the data was opened; ``"each"`` asks before
+            each read.
         index: the file that keeps what opening found out about a folder; None: in the user's cache.
         storage_options: of URLs: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``,
             ``anon``, ``profile``.
@@ -140,6 +141,7 @@ class Loader:
         memory: int | str | None = None,
         pin_memory: bool = False,
         cache: str | os.PathLike[str] | None = None,
+        cache_check: str = "open",
         index: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         simulate: str | None = None,
@@ -162,6 +164,7 @@ class Loader:
         self.join = join
         self.decode = decode
         self.cache = cache
+        self.cache_check = cache_check
         self.index = index
         self.storage_options = storage_options
         self.subset = subset
@@ -193,6 +196,7 @@ class Loader:
             storage_options,
             cache,
             join,
+            cache_check,
         )
         self._opened = Opened(data, self.fields, output, options)
         self._choice = SampleChoice.of(subset, weights, self._opened.core.count)
@@ -436,8 +440,6 @@ def _can_pin(opened: Opened) -> bool:
 
 def _refuse(later: dict[str, Any]) -> None:
     for name in later:
-        if name in _LATER:
-            raise ValueError(f"{name}= is not there yet in millhead.Loader: leave it out")
         from millhead._command_line import did_you_mean  # only where something went wrong
 
         known = [*inspect.signature(Loader).parameters]

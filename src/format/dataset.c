@@ -9,6 +9,7 @@
 #include "format/synthetic.h"
 #include "format/tokens_text.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -171,7 +172,8 @@ static mh_status format_named(const mh_format **out, const char *name, mh_error 
     return mh_fail(err, MH_ERR_INVALID, "unknown format '%s': see millhead list", name);
 }
 
-/* A folder; of a URL, what is not an object may still be a prefix. */
+/* A folder; of a URL, what is not an object may still be a prefix, of which many servers say that
+ * it must not be read. Then *err says what they said. */
 static mh_status look_at(mh_candidate *candidate, uint8_t *head, size_t room, mh_error *err)
 {
     struct stat about;
@@ -184,7 +186,8 @@ static mh_status look_at(mh_candidate *candidate, uint8_t *head, size_t room, mh
     }
     mh_object object = {.name = path};
     mh_status status = candidate->source->stat(&object, candidate->options, err);
-    candidate->directory = !is_file && status == MH_ERR_NOT_FOUND;
+    candidate->directory = !is_file && (status == MH_ERR_NOT_FOUND ||
+                                        (status == MH_ERR_IO && err->sys_errno == EACCES));
     if (status != MH_OK)
         return candidate->directory ? MH_OK : status;
     MH_TRY(candidate->source->get(path, candidate->options, room, head, &got, err));
@@ -228,7 +231,13 @@ static mh_status find_format(const mh_format **out, mh_dataset *dataset, const c
             return MH_OK;
         }
     if (candidate.directory && dataset->source != &mh_source_file)
-        return MH_ERR_NOT_FOUND; /* as its source said it */
+        return err->code; /* as its source said it */
+    /* a page of links shows a folder, too */
+    candidate.directory = dataset->source != &mh_source_file;
+    if (candidate.directory && mh_format_zarr.probe(&candidate)) {
+        *out = &mh_format_zarr;
+        return MH_OK;
+    }
     return mh_fail(err, MH_ERR_UNSUPPORTED, "%s has none of the formats known: see millhead list",
                    path);
 }
@@ -253,6 +262,7 @@ static const struct {
     {offsetof(mh_dataset_options, storage), "storage", 0},
     {offsetof(mh_dataset_options, cache), "cache", 0},
     {offsetof(mh_dataset_options, join), "join", MH_TAKES_JOIN},
+    {offsetof(mh_dataset_options, cache_check), "cache_check", 0},
 };
 enum { TEXT_COUNT = sizeof texts / sizeof *texts };
 
@@ -273,8 +283,17 @@ static mh_status copy_options(mh_dataset *dataset, mh_dataset_options *given, mh
     return MH_OK;
 }
 
+static bool checks_each(const mh_dataset *dataset)
+{
+    const char *check = dataset->options.cache_check;
+    return check && strcmp(check, "each") == 0;
+}
+
 static mh_status check_options(mh_dataset *dataset, mh_error *err)
 {
+    const char *check = dataset->options.cache_check;
+    if (check && strcmp(check, "open") != 0 && !checks_each(dataset))
+        return mh_fail(err, MH_ERR_INVALID, "cache_check is open or each, not '%.50s'", check);
     for (size_t i = 0; i < TEXT_COUNT; i++)
         if (*text_at(&dataset->options, i) && (texts[i].takes & ~dataset->format->takes))
             return mh_fail(err, MH_ERR_INVALID, "data of the format %s takes no %s",
@@ -287,6 +306,7 @@ mh_source_options mh_dataset_source_options(const mh_dataset *dataset, uint32_t 
     return (mh_source_options){.in_flight = in_flight,
                                .storage = dataset->options.storage,
                                .cache = dataset->options.cache,
+                               .cache_check_each = checks_each(dataset),
                                .stamp = dataset->stamp};
 }
 
@@ -366,7 +386,10 @@ static mh_status open_parts(mh_dataset *dataset, const char *const *paths, size_
 mh_status mh_dataset_open(mh_dataset **out, const char *const *paths, size_t count,
                           const mh_dataset_options *given, mh_error *err)
 {
+    mh_error own;
     mh_dataset_options options;
+    if (!err)
+        err = &own; /* opening looks into it */
     mh_dataset_options_init(&options);
     if (given)
         MH_TRY(MH_SIZED_TAKE(&options, given, mh_dataset_options, field_count, err));

@@ -26,6 +26,7 @@
 
 typedef enum job_step {
     JOB_LOOK,  /* on disk, and for who fetches it */
+    JOB_CHECK, /* the object's version is asked for; then JOB_LOOK again */
     JOB_STORE, /* it came: keep it, and tell */
 } job_step;
 
@@ -38,7 +39,7 @@ typedef struct cache_job {
     job_step step;
     int part; /* the entry that is to be written; below 0: none */
     uint64_t got, due_ns, patience_ns;
-    bool failed;
+    bool checked, failed;
     mh_error err;
     struct cache_source *source;
 } cache_job;
@@ -50,6 +51,7 @@ typedef struct cache_source {
     const mh_objects *objects;
     mh_cache_dir *dir;
     uint64_t stamp;
+    bool check_each; /* keys get their version from the object's answer */
     /* under the lock */
     struct {
         pthread_mutex_t lock;
@@ -106,8 +108,9 @@ static void make_key(const cache_source *self, const mh_read *read, mh_cache_key
 {
     char name[MH_NAME_MOST];
     const mh_object object = mh_object_at(self->objects, read->object, name);
+    const uint64_t version = object.version ? object.version : self->stamp;
     mh_cache_key_make(out, object.name, read->whole, read->offset, read->size,
-                      object.version ? object.version : self->stamp);
+                      self->check_each ? 0 : version);
 }
 
 /* --- fetching --- */
@@ -117,6 +120,12 @@ static void inner_done(void *context, void *tag, uint64_t got, const mh_error *e
 {
     cache_source *self = context;
     cache_job *job = tag;
+    if (job->step == JOB_CHECK) { /* where it failed the fetch will say why */
+        job->step = JOB_LOOK;
+        job->checked = true;
+        queue(self, job);
+        return;
+    }
     job->got = got;
     if (err)
         fail_job(job, err);
@@ -132,6 +141,10 @@ static void fetch(cache_source *self, cache_job *job)
     mh_error err;
     mh_read read = job->read;
     read.tag = job;
+    if (self->check_each)
+        read.version = &job->key.version;
+    if (job->step == JOB_CHECK)
+        read.size = 0;
     if (mh_source_submit(self->inner, &read, 1, inner_done, self, &err) != MH_OK)
         inner_done(self, job, 0, &err);
 }
@@ -148,6 +161,11 @@ static void look_again_later(cache_source *self, cache_job *job, uint64_t now)
 
 static void look(cache_source *self, cache_job *job)
 {
+    if (self->check_each && !job->checked && mh_cache_dir_has(self->dir, &job->key)) {
+        job->step = JOB_CHECK;
+        fetch(self, job);
+        return;
+    }
     if (mh_cache_dir_read(self->dir, &job->key, job->read.into, job->read.size, true, &job->got) ==
         MH_CACHE_HIT) {
         tell(self, job);
@@ -165,8 +183,8 @@ static void look(cache_source *self, cache_job *job)
 
 static void store(cache_source *self, cache_job *job)
 {
-    mh_cache_dir_end(self->dir, &job->key, job->part, job->failed ? NULL : job->read.into,
-                     job->got);
+    const bool keep = !job->failed && (job->key.version || !self->check_each);
+    mh_cache_dir_end(self->dir, &job->key, job->part, keep ? job->read.into : NULL, job->got);
     tell(self, job);
 }
 
@@ -255,7 +273,7 @@ static cache_job *new_job_locked(cache_source *self)
     if (!job)
         return mh_calloc(1, sizeof *job);
     self->sync.spare = job->next;
-    job->failed = false;
+    job->failed = job->checked = false;
     job->patience_ns = job->got = 0;
     return job;
 }
@@ -307,6 +325,8 @@ static mh_status cache_try_now(mh_source *source, const mh_read *read, uint64_t 
     cache_source *self = (cache_source *)source;
     mh_cache_key key;
     (void)err;
+    if (self->check_each)
+        return MH_AGAIN;
     make_key(self, read, &key);
     return mh_cache_dir_read(self->dir, &key, read->into, read->size, false, got) == MH_CACHE_HIT
                ? MH_OK
@@ -318,13 +338,22 @@ static mh_status cache_read(mh_source *source, const mh_read *read, uint64_t *go
 {
     cache_source *self = (cache_source *)source;
     mh_cache_key key;
+    mh_read asked = *read;
     make_key(self, read, &key);
+    if (self->check_each) {
+        asked.version = &key.version;
+        asked.size = 0;
+        if (mh_cache_dir_has(self->dir, &key)) /* where it fails the fetch will say why */
+            (void)!mh_source_read(self->inner, &asked, got, err);
+        asked.size = read->size;
+    }
     if (mh_cache_dir_read(self->dir, &key, read->into, read->size, true, got) == MH_CACHE_HIT)
         return MH_OK;
     int part = mh_cache_dir_begin(self->dir, &key);
-    mh_status status = mh_source_read(self->inner, read, got, err);
+    mh_status status = mh_source_read(self->inner, &asked, got, err);
+    const bool keep = status == MH_OK && (key.version || !self->check_each);
     if (part >= 0)
-        mh_cache_dir_end(self->dir, &key, part, status == MH_OK ? read->into : NULL, *got);
+        mh_cache_dir_end(self->dir, &key, part, keep ? read->into : NULL, *got);
     return status;
 }
 
@@ -413,6 +442,7 @@ mh_status mh_source_cache(mh_source **out, mh_source *inner, const mh_objects *o
     self->objects = objects;
     self->dir = dir;
     self->stamp = options->stamp;
+    self->check_each = options->cache_check_each;
     pthread_condattr_t monotonic;
     pthread_mutex_init(&self->sync.lock, NULL);
     pthread_condattr_init(&monotonic);

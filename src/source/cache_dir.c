@@ -227,6 +227,13 @@ mh_cache_found mh_cache_dir_read(mh_cache_dir *self, const mh_cache_key *key, ui
     return MH_CACHE_MISS;
 }
 
+bool mh_cache_dir_has(const mh_cache_dir *self, const mh_cache_key *key)
+{
+    char path[ENTRY_PATH];
+    entry_path(path, key, "");
+    return faccessat(self->space, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 /* --- writing --- */
 
 static void give_up(mh_cache_dir *self, int failure)
@@ -267,9 +274,7 @@ int mh_cache_dir_begin(mh_cache_dir *self, const mh_cache_key *key)
         return -2;
     }
     if (mh_cache_lock(part, F_WRLCK) && is_current(self, part, path)) {
-        char entry[ENTRY_PATH];
-        entry_path(entry, key, "");
-        if (faccessat(self->space, entry, F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+        if (!mh_cache_dir_has(self, key))
             return part;
         (void)unlinkat(self->space, path, 0); /* somebody was faster: it is there now */
     }

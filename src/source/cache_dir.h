@@ -51,6 +51,9 @@ typedef enum mh_cache_found {
 mh_cache_found mh_cache_dir_read(mh_cache_dir *dir, const mh_cache_key *key, uint8_t *into,
                                  uint64_t room, bool wait, uint64_t *got);
 
+/* Whether there is an entry, of whatever version. */
+bool mh_cache_dir_has(const mh_cache_dir *dir, const mh_cache_key *key);
+
 /* Begins to write an entry, which only one may do at a time: its descriptor; -1: somebody else
  * does, -2: the cache takes nothing now. */
 int mh_cache_dir_begin(mh_cache_dir *dir, const mh_cache_key *key);

@@ -7,6 +7,7 @@
 #include "source/redact.h"
 #include "source/xml.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -133,6 +134,7 @@ static mh_answer_kind judge_denied(const mh_expected *expected, mh_error *err)
                   expected->signed_request
                       ? "these credentials may not read it: check the bucket's policy and profile="
                       : "it is not public: give key= and secret=, or a profile");
+    err->sys_errno = EACCES;
     return MH_ANSWER_BAD;
 }
 

@@ -43,6 +43,8 @@ mh_status mh_source_open(mh_source **out, const mh_source_type *type, const mh_o
                          const mh_source_options *options, mh_error *err)
 {
     mh_source *inner = NULL;
+    if (options->cache_check_each && !type->schemes)
+        return mh_fail(err, MH_ERR_INVALID, "cache_check=each is for URLs, not for files");
     MH_TRY(type->open(&inner, objects, options, err));
     mh_status status = options->cache ? mh_source_cache(out, inner, objects, options, err) : MH_OK;
     if (status != MH_OK)

@@ -52,6 +52,7 @@ typedef struct want_list {
 typedef struct fetch {
     mh_request request; /* the first member */
     want *wants;
+    uint8_t byte; /* of an object whose version is asked for */
     struct fetch *next;
 } fetch;
 
@@ -167,6 +168,12 @@ static bool queue_read_locked(remote_source *self, const mh_read *read, mh_read_
     return true;
 }
 
+/* Nothing but the object's version is asked for. */
+static bool is_check(const want *asked)
+{
+    return asked->read.version && !asked->read.size && !asked->split;
+}
+
 /* --- joining --- */
 
 /* Adds the want's bytes to the request, in order of their places. */
@@ -245,7 +252,7 @@ static void describe_locked(remote_source *self, fetch *fetched, const want *fir
     const char *etag = NULL;
     if (first->split && *first->split->etag)
         etag = first->split->etag;
-    else if (!first->read.whole)
+    else if (!first->read.whole && !is_check(first))
         etag = mh_object_versions_find(&self->sync.versions, first->read.object);
     if (etag && !request->expected.version)
         request->expected.version = mh_etag_version(etag);
@@ -274,12 +281,16 @@ static mh_request *take_request(void *context)
     request->method = "GET";
     request->over = fetch_over;
     request->context = self;
-    request->ranged = !first->read.whole || first->head;
-    request->expected.whole = first->read.whole && !first->head;
-    request->expected.first_bytes = first->head;
+    request->ranged = !first->read.whole || first->head || is_check(first);
+    request->expected.whole = first->read.whole && !first->head && !is_check(first);
+    request->expected.first_bytes = first->head || is_check(first);
     describe_locked(self, fetched, first);
     add_segment(request, &first->read);
-    if (first->read.whole || first->split || !first->read.size) {
+    if (is_check(first)) {
+        request->first = 0;
+        request->room = 1;
+        request->segments[0] = (mh_segment){0, 1, &fetched->byte};
+    } else if (first->read.whole || first->split || !first->read.size) {
         request->first = request->segments[0].from;
         request->room = first->read.size;
         request->segments[0].from = 0;
@@ -357,7 +368,7 @@ static split_read *part_over_locked(remote_source *self, const want *part,
 static bool is_same_version_locked(remote_source *self, const want *first,
                                    const mh_exchange *answer)
 {
-    if (first->read.whole || first->split || !*answer->etag)
+    if (first->read.whole || first->split || is_check(first) || !*answer->etag)
         return true;
     const char *known = mh_object_versions_find(&self->sync.versions, first->read.object);
     if (known)
@@ -407,7 +418,10 @@ static void fetch_over(mh_request *request, const mh_error *err)
     }
     pthread_mutex_unlock(&self->sync.lock);
     for (want *at = wants; at; at = next) {
+        const mh_read *read = at->split ? &at->split->read : &at->read;
         next = at->next;
+        if (read->version && answer)
+            *read->version = mh_answer_version(answer);
         want_over(self, at, answer, err);
     }
     pthread_mutex_lock(&self->sync.lock);

@@ -9,6 +9,7 @@
 #define MH_SOURCE_SOURCE_H
 
 #include <millhead/error.h>
+#include <stdbool.h>
 
 #define MH_NAME_MOST 4096u /* bytes of an object's name, its end among them */
 #define MH_SIZE_UNKNOWN UINT64_MAX
@@ -51,6 +52,9 @@ typedef struct mh_read {
     uint64_t size;
     uint8_t *into;
     void *tag; /* the caller's, for `done` */
+    /* Gets the version of the object that answered, or stays where it is not known; NULL: nobody
+     * asks. With size 0 only that is asked for. */
+    uint64_t *version;
 } mh_read;
 
 /* A submitted read is over: err is NULL when its bytes are there, `got` of them. Comes exactly once
@@ -63,7 +67,8 @@ typedef struct mh_source_options {
     const char
         *storage;      /* "key=...,secret=...,endpoint_url=...": credentials and places; or NULL */
     const char *cache; /* "DIR:50GB": where to keep what was read; or NULL */
-    uint64_t stamp;    /* stands for the versions of what was read while the dataset opened */
+    bool cache_check_each; /* ask whether its object has changed before each read of it */
+    uint64_t stamp;        /* stands for the versions of what was read while the dataset opened */
 } mh_source_options;
 
 /* What a source has done so far; 0 where that does not apply. */
