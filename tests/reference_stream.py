@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import reference_files as files
+import reference_packing as packing
 import reference_zarr as zarrs
 import xxhash
 
@@ -204,7 +205,51 @@ class Tokens:
         return list(found.values())
 
 
-Data = Arrays | Synthetic | Tokens | files.Files | zarrs.Zarr
+class Packed:
+    """Documents of token files, packed by best fit."""
+
+    ragged = frozenset(["cu_seqlens"])
+    names = ("cu_seqlens", "x", "y")
+    parts = 32
+
+    def __init__(self, paths: list[str], options: argparse.Namespace) -> None:
+        self.size = int(options.window.removeprefix("token="))
+        self.samples: list[list[packing.Piece]] = []
+        self.delivered, self.pad, lines, start = np.dtype("int64"), 0, [], 0
+        for path in paths:
+            name, *rest = path.removeprefix("tokens:").split(",")
+            given = dict(part.split("=") for part in rest)
+            line = Tokens.read(Path(name), given.get("dtype", ""))
+            index = Path(name).with_suffix(".idx")
+            lengths = (
+                packing.lengths_in_index(index)
+                if index.exists()
+                else packing.lengths_by_end(line, int(given["eos"]))
+            )
+            self.unit = packing.UNIT // line.itemsize
+            self.samples += packing.samples_of(lengths, self.size, self.unit, start)
+            self.delivered = np.dtype(given.get("as", self.delivered))
+            self.pad = int(given.get("pad", self.pad))
+            lines.append(line)
+            start += len(line)
+        self.line = np.concatenate(lines)
+        self.count = len(self.samples)
+
+    def value(self, name: str, number: int) -> np.ndarray:
+        """A field of a sample."""
+        found = packing.fields_of(self.samples[number], self.line, self.size, self.pad)[name]
+        return found if name == "cu_seqlens" else found.astype(self.delivered)
+
+    def broken(self, number: int) -> bool:
+        """Whether the sample cannot be had."""
+        return False
+
+    def blocks(self) -> list[list[int]]:
+        """Samples that are packed of about one unit."""
+        return runs(self.count, self.unit // self.size + 1)
+
+
+Data = Arrays | Synthetic | Tokens | Packed | files.Files | zarrs.Zarr
 
 
 def load(paths: list[str], options: argparse.Namespace) -> Data:
@@ -215,6 +260,8 @@ def load(paths: list[str], options: argparse.Namespace) -> Data:
         return files.Folder(paths[0], options)
     if paths[0].endswith((".csv", ".jsonl")):
         return files.Manifest(paths[0], options)
+    if ",pack=bestfit" in paths[0]:
+        return Packed(paths, options)
     if paths[0].startswith("tokens:") or paths[0].endswith((".bin", ".idx")):
         return Tokens(paths, options)
     if paths[0].startswith("synthetic:"):

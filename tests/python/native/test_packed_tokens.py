@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,14 @@ import millhead
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "helpers"))
 
+import reference_packing as packing
 from megatron import write_megatron
 
 STRETCH = 2 << 20  # tokens of uint16 that are packed together
-EOS, IGNORED = 7, -100
+EOS, IGNORED = 7, packing.IGNORED
 rng = np.random.default_rng(3)
 
 
@@ -28,62 +29,10 @@ def documents_of(count: int, longest: int) -> list[np.ndarray]:
     ]
 
 
-def pieces_of(documents: list[np.ndarray], length: int) -> list[tuple[int, int, bool]]:
-    """(start, length, whether the document ends) of pieces no longer than a sample."""
-    pieces, start = [], 0
-    for document in documents:
-        for at in range(0, len(document), length):
-            here = min(length, len(document) - at)
-            pieces.append((start + at, here, at + here == len(document)))
-        start += len(document)
-    return pieces
-
-
-def packed(pieces: list[tuple[int, int, bool]], length: int) -> list[list[tuple[int, int, bool]]]:
-    """Best fit, the longest first; of samples with the same room the one that got it last."""
-    samples: list[list[tuple[int, int, bool]]] = []
-    rooms: list[tuple[int, int]] = []  # (room, turn), in order
-    names: dict[tuple[int, int], int] = {}
-    for turn, piece in enumerate(sorted(pieces, key=lambda piece: (-piece[1], piece[0]))):
-        at = bisect.bisect_left(rooms, (piece[1], -1 << 60))
-        if at == len(rooms):
-            sample, room = len(samples), length
-            samples.append([])
-        else:
-            key = rooms.pop(at)
-            sample, room = names.pop(key), key[0]
-        samples[sample].append(piece)
-        key = (room - piece[1], -turn)
-        bisect.insort(rooms, key)
-        names[key] = sample
-    return [sorted(sample) for sample in samples]
-
-
-def stretches(pieces: list[tuple[int, int, bool]]) -> list[list[tuple[int, int, bool]]]:
-    found: list[list[tuple[int, int, bool]]] = [[]]
-    for piece in pieces:
-        if found[-1] and piece[0] + piece[1] - found[-1][0][0] > STRETCH:
-            found.append([])
-        found[-1].append(piece)
-    return found
-
-
 def wanted_of(documents: list[np.ndarray], length: int, pad: int = 0) -> list[dict[str, Any]]:
     line = np.concatenate(documents).astype(np.int64)
-    wanted = []
-    for stretch in stretches(pieces_of(documents, length)):
-        for sample in packed(stretch, length):
-            x = np.full(length, pad)
-            y = np.full(length, IGNORED)
-            at, begins = 0, [0]
-            for start, size, ends in sample:
-                x[at : at + size] = line[start : start + size]
-                known = size - ends
-                y[at : at + known] = line[start + 1 : start + 1 + known]
-                at += size
-                begins.append(at)
-            wanted.append({"x": x, "y": y, "begins": begins + [length] * (at < length)})
-    return wanted
+    samples = packing.samples_of([len(document) for document in documents], length, STRETCH)
+    return [packing.fields_of(sample, line, length, pad) for sample in samples]
 
 
 def check(batch: dict[str, Any], numbers: list[int], wanted: list[dict[str, Any]]) -> None:
@@ -92,7 +41,7 @@ def check(batch: dict[str, Any], numbers: list[int], wanted: list[dict[str, Any]
         assert np.array_equal(batch["y"][place], wanted[number]["y"])
         begins = batch["cu_seqlens"][place]
         assert begins.dtype == np.int32
-        assert begins.tolist() == wanted[number]["begins"]
+        assert np.array_equal(begins, wanted[number]["cu_seqlens"])
 
 
 @pytest.mark.parametrize("length", [1, 16, 64, 100, 1000])

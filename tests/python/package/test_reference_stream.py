@@ -13,6 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
+
+from megatron import write_megatron
+
 COMMAND = os.path.join(sysconfig.get_path("scripts"), "millhead")
 REFERENCE = Path(__file__).resolve().parents[2] / "reference_stream.py"
 DTYPES = ["float32", "float64", "float16", "uint8", "int16", "bool", "complex64", "S5", "<M8[s]"]
@@ -91,6 +95,36 @@ def test_blocks_and_tokens_are_those_of_the_reference(tmp_path: Path, trial: int
     settings += ["--world", world, "--rank", draw.randrange(world), "--epoch", draw.randrange(5)]
     settings += draw.choice([[], ["--drop-last"], ["--uneven"]])
     settings += [draw.choice(shuffles)]
+    ours = _hashes(COMMAND, "read", *settings, "--threads", draw.randrange(3), "--hash", "--json")
+    reference = _hashes(sys.executable, REFERENCE, *settings)
+    assert ours == reference, f"seed {seed}: {settings}"
+
+
+@pytest.mark.parametrize("kind", ["bare", "two files", "megatron"])
+@pytest.mark.parametrize("shuffle", [[], ["--shuffle"], ["--shuffle=blocks"]], ids=str)
+def test_packed_documents_are_those_of_the_reference(
+    tmp_path: Path, kind: str, shuffle: list[str]
+) -> None:
+    seed = random.randrange(10**9)
+    numbers = np.random.default_rng(seed)
+    draw = random.Random(seed)
+    window = draw.choice([16, 100, 2048])
+    lengths = numbers.integers(1, 700, draw.randint(1, 12_000)).tolist()
+    documents = [numbers.integers(8, 60000, length).astype(np.uint16) for length in lengths]
+    paths = [f"tokens:{tmp_path}/a.bin,pack=bestfit,pad=5,as=int32"]
+    if kind == "megatron":
+        write_megatron(tmp_path / "a", documents, 8)
+    else:
+        for document in documents:
+            document[-1] = 7
+        np.concatenate(documents).tofile(tmp_path / "a.bin")
+        paths = [f"{paths[0]},dtype=uint16,eos=7"]
+    if kind == "two files":
+        numbers.integers(0, 500, 30_000).astype(np.uint16).tofile(tmp_path / "b.bin")
+        paths.append(paths[0].replace("a.bin", "b.bin"))
+    settings = [*paths, "--window", f"token={window}", "--seed", seed, *shuffle]
+    settings += ["--batch-size", draw.randint(1, 40), "--world", 3, "--rank", draw.randrange(3)]
+    settings += draw.choice([[], ["--fields", "x,cu_seqlens"], ["--uneven"], ["--start", "3"]])
     ours = _hashes(COMMAND, "read", *settings, "--threads", draw.randrange(3), "--hash", "--json")
     reference = _hashes(sys.executable, REFERENCE, *settings)
     assert ours == reference, f"seed {seed}: {settings}"
