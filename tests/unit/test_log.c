@@ -210,7 +210,7 @@ static void feed_without_memory(void *unused)
     if (mh_log_open(&log, tell, &all, NULL) == MH_OK) {
         mh_status status = mh_log_feed(log, W, 10, NULL);
         if (status == MH_OK)
-            status = mh_log_feed(log, W "\n" + 10, strlen(W "\n") - 10, NULL);
+            status = mh_log_feed(log, &(W "\n")[10], strlen(W "\n") - 10, NULL);
         assert_true(status == MH_ERR_NOMEM || all.count == 1);
     }
     mh_log_close(log);

@@ -295,7 +295,7 @@ def test_where_the_time_went(tmp_path: Path) -> None:
     assert list(watched) == [[0, 1], [2, 3]]
     watched.close()
     for event in _events(tmp_path, "fetch"):
-        assert event["cpu"] >= 0.2e9 and event["ns"] - event["cpu"] - event["delay"] >= 0.05e9
+        assert event["cpu"] >= 0.2e9 and event["ns"] - event["cpu"] - event["delay"] >= 0.045e9
         assert event["probes"] > 0 and event["native"] <= event["probes"] / 2
     for event in _events(tmp_path, "sample"):
         assert 0.09e9 <= event["cpu"] <= event["ns"] - 0.02e9
