@@ -13,25 +13,37 @@
 
 /* --- dates --- */
 
-/* Days from 1970-01-01 in the calendar of today, which is taken for all times: of a year that
- * begins in March, so that the day that comes every four years is its last. */
-static double days_of(long year, int month, int day)
+/* Before 1582-10-15 the standard calendar is the Julian one; the proleptic one goes on backwards.
+ */
+static bool is_julian(bool proleptic, long year, int month, int day)
+{
+    return !proleptic &&
+           (year < 1582 || (year == 1582 && (month < 10 || (month == 10 && day < 15))));
+}
+
+/* Days from 1970-01-01: of a year that begins in March, so that the day that comes every four years
+ * is its last. */
+static double days_of(bool proleptic, long year, int month, int day)
 {
     const long shifted = month > 2 ? year : year - 1;
     const long era = (shifted >= 0 ? shifted : shifted - 399) / 400;
     const long of_era = shifted - era * 400,
-               of_year = (153L * (month + (month > 2 ? -3 : 9)) + 2) / 5;
-    return (double)(era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year + day - 1 -
-                    719468);
+               of_year = (153L * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
+    if (is_julian(proleptic, year, month, day)) /* eras of 400 years, each fourth a leap year */
+        return (double)(era * 146100 + of_era * 365 + of_era / 4 + of_year - 719470);
+    return (double)(era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468);
 }
 
-static bool two_digits(const char **text, int least, int most, int *out)
+/* One digit or two: "1900-1-1 00:00:0.0" is usual too. */
+static bool small_number(const char **text, int least, int most, int *out)
 {
     const char *t = *text;
-    if (t[0] < '0' || t[0] > '9' || t[1] < '0' || t[1] > '9')
+    if (*t < '0' || *t > '9')
         return false;
-    *out = (t[0] - '0') * 10 + t[1] - '0';
-    *text = t + 2;
+    *out = *t++ - '0';
+    if (*t >= '0' && *t <= '9')
+        *out = *out * 10 + *t++ - '0';
+    *text = t;
     return *out >= least && *out <= most;
 }
 
@@ -44,17 +56,17 @@ static bool read_time(const char **text, double day, date_span *out)
 {
     int hour, minute = 0, second = 0;
     double length = 3600;
-    if (!two_digits(text, 0, 23, &hour))
+    if (!small_number(text, 0, 23, &hour))
         return false;
     if (**text == ':') {
         *text += 1;
         length = 60;
-        if (!two_digits(text, 0, 59, &minute))
+        if (!small_number(text, 0, 59, &minute))
             return false;
         if (**text == ':') {
             *text += 1;
             length = 1;
-            if (!two_digits(text, 0, 60, &second))
+            if (!small_number(text, 0, 60, &second))
                 return false;
             if (strncmp(*text, ".0", 2) == 0)
                 *text += 1 + strspn(*text + 1, "0");
@@ -65,7 +77,7 @@ static bool read_time(const char **text, double day, date_span *out)
     return true;
 }
 
-static bool read_date(const char *text, date_span *out)
+static bool read_date(const char *text, bool proleptic, date_span *out)
 {
     char *after;
     const char *t;
@@ -76,18 +88,19 @@ static bool read_date(const char *text, date_span *out)
     t = after;
     if (after == text || year > 9999)
         return false;
-    *out = (date_span){days_of(year, 1, 1) * 86400, days_of(year + 1, 1, 1) * 86400};
+    *out = (date_span){days_of(proleptic, year, 1, 1) * 86400,
+                       days_of(proleptic, year + 1, 1, 1) * 86400};
     if (*t == '\0')
         return true;
-    if (*t++ != '-' || !two_digits(&t, 1, 12, &month))
+    if (*t++ != '-' || !small_number(&t, 1, 12, &month))
         return false;
-    *out = (date_span){days_of(year, month, 1) * 86400,
-                       days_of(year + month / 12, month % 12 + 1, 1) * 86400};
+    *out = (date_span){days_of(proleptic, year, month, 1) * 86400,
+                       days_of(proleptic, year + month / 12, month % 12 + 1, 1) * 86400};
     if (*t == '\0')
         return true;
-    if (*t++ != '-' || !two_digits(&t, 1, 31, &day))
+    if (*t++ != '-' || !small_number(&t, 1, 31, &day))
         return false;
-    const double number = days_of(year, month, day);
+    const double number = days_of(proleptic, year, month, day);
     *out = (date_span){number * 86400, (number + 1) * 86400};
     if ((*t == 'T' || *t == ' ') && t[1]) {
         t++;
@@ -97,7 +110,12 @@ static bool read_date(const char *text, date_span *out)
     return *t == '\0' || strcmp(t, "Z") == 0 || strcmp(t, " UTC") == 0;
 }
 
-bool mh_coordinate_units(const char *units, double *seconds, double *since)
+static bool is_proleptic(const char *calendar)
+{
+    return calendar && strcmp(calendar, "proleptic_gregorian") == 0;
+}
+
+bool mh_coordinate_units(const char *units, const char *calendar, double *seconds, double *since)
 {
     static const struct {
         const char *name;
@@ -107,7 +125,7 @@ bool mh_coordinate_units(const char *units, double *seconds, double *since)
                  {"microsecond", 1e-6}, {"nanosecond", 1e-9}};
     const char *word = strstr(units, " since ");
     date_span date;
-    if (!word || !read_date(word + 7, &date))
+    if (!word || !read_date(word + 7, is_proleptic(calendar), &date))
         return false;
     size_t length = (size_t)(word - units);
     length -= length > 1 && units[length - 1] == 's' ? 1 : 0;
@@ -134,22 +152,22 @@ static mh_status date_limits(const mh_coordinate *coordinate, const char *dim, c
     double seconds, since;
     date_span date;
     if (calendar && strcmp(calendar, "standard") != 0 && strcmp(calendar, "gregorian") != 0 &&
-        strcmp(calendar, "proleptic_gregorian") != 0)
+        !is_proleptic(calendar))
         return mh_fail(err, MH_ERR_UNSUPPORTED,
                        "%s is in the calendar %s: select it by index (%s=0:100)", dim, calendar,
                        dim);
-    if (!mh_coordinate_units(coordinate->units, &seconds, &since))
+    if (!mh_coordinate_units(coordinate->units, calendar, &seconds, &since))
         return mh_fail(err, MH_ERR_UNSUPPORTED,
                        "%s has units '%s', which have no dates here: select it by index (%s=0:100)",
                        dim, coordinate->units, dim);
     if (*low) {
-        if (!read_date(low, &date))
+        if (!read_date(low, is_proleptic(calendar), &date))
             return mh_fail(err, MH_ERR_INVALID, "'%s' is not a date for %s: write 2001-02-03", low,
                            dim);
         out->low = (date.begin - since) / seconds;
     }
     if (*high) {
-        if (!read_date(high, &date))
+        if (!read_date(high, is_proleptic(calendar), &date))
             return mh_fail(err, MH_ERR_INVALID, "'%s' is not a date for %s: write 2001-02-03", high,
                            dim);
         out->high = (date.end - since) / seconds;

@@ -17,8 +17,8 @@ MH_MUST_CHECK mh_status mh_coordinate_range(const mh_coordinate *coordinate, con
                                             const char *low, const char *high, uint64_t *begin,
                                             uint64_t *end, mh_error *err);
 
-/* Whether units are of time ("hours since 1900-01-01"); then a value v is v * *seconds + *since
- * seconds after 1970-01-01. Pure. */
-bool mh_coordinate_units(const char *units, double *seconds, double *since);
+/* Whether units are of time ("hours since 1900-01-01", in a calendar of mh_coordinate); then a
+ * value v is v * *seconds + *since seconds after 1970-01-01. Pure. */
+bool mh_coordinate_units(const char *units, const char *calendar, double *seconds, double *since);
 
 #endif

@@ -41,6 +41,7 @@ typedef struct mh_zarr_array {
     char codec_names[128]; /* for people: "bytes, blosc" */
     mh_decoding decoding;  /* what CF attributes ask for */
     char units[64];        /* of a coordinate: "hours since 1900-01-01"; "": none */
+    char calendar[32];     /* of a coordinate: "noleap"; "": the standard one */
 } mh_zarr_array;
 
 /* `metadata` is a .zarray or a zarr.json, `attributes` a .zattrs (text NULL: there are none; of

@@ -112,6 +112,8 @@ mh_status mh_zarr_attributes(mh_zarr_array *array, mh_json_view attributes, mh_e
     const uint8_t code = array->type.dtype.code;
     double fill;
     (void)mh_json_view_text(mh_json_member(attributes, "units"), array->units, sizeof array->units);
+    (void)mh_json_view_text(mh_json_member(attributes, "calendar"), array->calendar,
+                            sizeof array->calendar);
     if (code > 2) /* neither whole numbers nor floats: nothing to decode */
         return MH_OK;
     MH_TRY(read_factor(&array->decoding.scale, attributes, "scale_factor", err));

@@ -91,9 +91,15 @@ MH_MUST_CHECK mh_status mh_zarr_join(mh_zarr_data *data, const char *wanted, mh_
 /* That the parts of a variable are delivered in one type. MH_ERR_INVALID. */
 MH_MUST_CHECK mh_status mh_zarr_join_types(const mh_zarr_data *data, mh_error *err);
 
-/* The coordinate of all members together, which the caller frees; *out_units is "" where it has
- * none. Times are in the units of the first store, or, where stores differ, in seconds. */
+/* Texts that are "" where there are none. */
+typedef struct mh_coordinate_kind {
+    char units[64], calendar[32];
+} mh_coordinate_kind;
+
+/* The coordinate of all members together, which the caller frees. Times are in the units of the
+ * first store, or, where stores differ, in seconds. */
 MH_MUST_CHECK mh_status mh_zarr_join_values(const mh_zarr_data *data, const char *dim, double **out,
-                                            uint64_t *out_count, char out_units[64], mh_error *err);
+                                            uint64_t *out_count, mh_coordinate_kind *out_kind,
+                                            mh_error *err);
 
 #endif

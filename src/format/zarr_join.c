@@ -19,17 +19,18 @@
 typedef struct coordinate {
     double *values;
     uint64_t count;
-    const char *units;
+    const char *units, *calendar;
 } coordinate;
 
 static mh_status read_coordinate(const mh_zarr_member *member, const char *dim, coordinate *out,
                                  mh_error *err)
 {
     const mh_zarr_node *node = mh_zarr_coordinate_of(member, dim);
-    *out = (coordinate){.units = ""};
+    *out = (coordinate){.units = "", .calendar = ""};
     if (!node)
         return MH_OK;
     out->units = node->array.units;
+    out->calendar = node->array.calendar;
     return mh_zarr_read_values(member, node, &out->values, &out->count, err);
 }
 
@@ -42,6 +43,7 @@ static mh_status differs(const mh_zarr_data *data, size_t member, const char *di
     mh_status status = read_coordinate(&data->members[member], dim, &other, err);
     if (status == MH_OK && first.values && other.values)
         *out = first.count != other.count || strcmp(first.units, other.units) != 0 ||
+               strcmp(first.calendar, other.calendar) != 0 ||
                memcmp(first.values, other.values, first.count * sizeof *first.values) != 0;
     mh_free(first.values);
     mh_free(other.values);
@@ -57,7 +59,7 @@ static mh_status append(double **values, uint64_t *count, const coordinate *more
     if (!list)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a coordinate");
     *values = list;
-    if (in_seconds && !mh_coordinate_units(more->units, &seconds, &since))
+    if (in_seconds && !mh_coordinate_units(more->units, more->calendar, &seconds, &since))
         return mh_fail(err, MH_ERR_UNSUPPORTED, "units '%s' are not those of the other stores",
                        more->units);
     for (uint64_t i = 0; i < more->count; i++)
@@ -76,7 +78,7 @@ static bool units_differ(const mh_zarr_data *data, const char *dim)
 }
 
 mh_status mh_zarr_join_values(const mh_zarr_data *data, const char *dim, double **out,
-                              uint64_t *out_count, char out_units[64], mh_error *err)
+                              uint64_t *out_count, mh_coordinate_kind *out_kind, mh_error *err)
 {
     const bool joined = strcmp(data->joined, dim) == 0;
     const mh_zarr_node *node = mh_zarr_coordinate_of(data->members, dim);
@@ -92,6 +94,9 @@ mh_status mh_zarr_join_values(const mh_zarr_data *data, const char *dim, double 
         status = read_coordinate(&data->members[m], dim, &more, err);
         if (status == MH_OK && !more.values)
             status = mh_fail(err, MH_ERR_NOT_FOUND, "it has no coordinate %s", dim);
+        if (status == MH_OK && strcmp(more.calendar, node->array.calendar) != 0)
+            status = mh_fail(err, MH_ERR_UNSUPPORTED, "%s is in the calendar '%s', in %s in '%s'",
+                             dim, more.calendar, data->members->path, node->array.calendar);
         if (status == MH_OK)
             status = append(&values, &count, &more, in_seconds, err);
         mh_free(more.values);
@@ -102,8 +107,9 @@ mh_status mh_zarr_join_values(const mh_zarr_data *data, const char *dim, double 
         mh_free(values);
         return status;
     }
-    (void)snprintf(out_units, 64, "%s",
+    (void)snprintf(out_kind->units, sizeof out_kind->units, "%s",
                    in_seconds ? "seconds since 1970-01-01" : node->array.units);
+    (void)snprintf(out_kind->calendar, sizeof out_kind->calendar, "%s", node->array.calendar);
     *out = values;
     *out_count = count;
     return MH_OK;
@@ -190,10 +196,10 @@ static mh_status find_dimension(mh_zarr_data *data, mh_error *err)
 /* Stores in a wrong order, or of overlapping times, are most likely not meant. */
 static mh_status check_order(const mh_zarr_data *data, mh_error *err)
 {
-    char units[64];
+    mh_coordinate_kind kind;
     double *values = NULL;
     uint64_t count = 0, at = 0;
-    mh_status status = mh_zarr_join_values(data, data->joined, &values, &count, units, err);
+    mh_status status = mh_zarr_join_values(data, data->joined, &values, &count, &kind, err);
     if (status != MH_OK) /* no coordinate, or one that says nothing about order */
         return status == MH_ERR_NOT_FOUND || status == MH_ERR_UNSUPPORTED ? MH_OK : status;
     const bool falls = count > 1 && values[count - 1] < values[0];

@@ -199,7 +199,7 @@ static mh_status fill_variables(mh_dataset *dataset, mh_zarr_data *data, mh_erro
 typedef struct coordinates {
     const mh_zarr_data *data;
     double *values; /* of the last one asked for */
-    char units[64];
+    mh_coordinate_kind kind;
 } coordinates;
 
 static mh_status look_up(void *context, const char *dim, mh_coordinate *out, mh_error *err)
@@ -207,9 +207,10 @@ static mh_status look_up(void *context, const char *dim, mh_coordinate *out, mh_
     coordinates *c = context;
     mh_free(c->values);
     c->values = NULL;
-    MH_TRY(mh_zarr_join_values(c->data, dim, &c->values, &out->count, c->units, err));
+    MH_TRY(mh_zarr_join_values(c->data, dim, &c->values, &out->count, &c->kind, err));
     out->values = c->values;
-    out->units = c->units[0] ? c->units : NULL;
+    out->units = c->kind.units[0] ? c->kind.units : NULL;
+    out->calendar = c->kind.calendar[0] ? c->kind.calendar : NULL;
     return MH_OK;
 }
 

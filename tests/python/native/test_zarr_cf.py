@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import millhead
 import numpy as np
 import pytest
 
@@ -79,3 +80,71 @@ def test_a_coordinate_is_delivered_where_it_is_named(tmp_path: Path) -> None:
     dataset = Dataset(path, ["t", "y"], output="numpy", options=options)
     assert len(dataset) == 6
     np.testing.assert_array_equal(dataset[2]["y"], np.linspace(-30, 30, 6)[2:4])
+
+
+UNITS = [
+    ("hours since 1900-01-01 00:00:0.0", None, 884_000),
+    ("days since 1850-1-1", "gregorian", 55_000),
+    ("seconds since 2000-02-28T12:30:00", "standard", 20_000_000),
+    ("minutes since 1999-12-31 23:59:30Z", "standard", 400_000),
+]
+
+
+def times_of(path: Path, units: str, calendar: str | None, first: int) -> Any:
+    """A store with a number for every third day."""
+    a_day = {"hours": 24, "days": 1, "seconds": 86400, "minutes": 1440}[units.split()[0]]
+    times = first + 3 * a_day * np.arange(200)
+    attributes = {"units": units} | ({"calendar": calendar} if calendar else {})
+    data = xarray.Dataset({"t": ("time", np.arange(200))}, {"time": ("time", times, attributes)})
+    data.to_zarr(path, consolidated=False)
+    return times
+
+
+def selected(path: Path, low: str, high: str) -> np.ndarray:
+    options = DataOptions(select={"time": (low, high)})
+    return np.asarray(Dataset(path, output="numpy", options=options)[0]["t"])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("units", "calendar", "first"), UNITS, ids=str)
+def test_dates_select_as_in_xarray(
+    tmp_path: Path, units: str, calendar: str | None, first: int
+) -> None:
+    path = tmp_path / "x.zarr"
+    times_of(path, units, calendar, first)
+    decoded = xarray.open_zarr(path, chunks=None, consolidated=False)["t"]
+    a, b, c = (str(decoded["time"].values[n])[:10] for n in (0, 50, 130))
+    for low, high in [(a, b), (b, c), (b[:7], c[:7]), (b[:4], b[:4])]:
+        wanted = decoded.sel(time=slice(low, high)).values
+        np.testing.assert_array_equal(selected(path, low, high), wanted)
+
+
+OLD = [  # the day from which they count, in the proleptic calendar
+    ("days since 0001-01-01 00:00:00", None, 730_000, "0000-12-30"),  # a day of Caesar's
+    ("days since 0001-01-01", "proleptic_gregorian", 730_000, "0001-01-01"),
+    ("hours since 1582-10-04", "standard", 3_660_000, "1582-10-14"),
+    ("hours since 1582-10-15", "standard", 3_660_000, "1582-10-15"),
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("units", "calendar", "first", "since"), OLD, ids=str)
+def test_dates_before_1582_are_julian_in_the_standard_calendar(
+    tmp_path: Path, units: str, calendar: str | None, first: int, since: str
+) -> None:
+    times = times_of(tmp_path / "x.zarr", units, calendar, first)
+    unit = np.timedelta64(1, "h" if units.startswith("hours") else "D")
+    days = (np.datetime64(since) + times * unit).astype("M8[D]")
+    for low, high in [(0, 50), (50, 130)]:
+        found = selected(tmp_path / "x.zarr", str(days[low]), str(days[high]))
+        np.testing.assert_array_equal(found, np.arange(low, high + 1))
+
+
+def test_dates_of_other_calendars_are_refused_by_name(tmp_path: Path) -> None:
+    attributes = {"units": "days since 2000-01-01", "calendar": "noleap"}
+    data = xarray.Dataset(
+        {"t": ("time", np.arange(9))}, {"time": ("time", np.arange(9), attributes)}
+    )
+    data.to_zarr(tmp_path / "x.zarr", consolidated=False)
+    with pytest.raises(millhead.Error, match="time is in the calendar noleap: select it by index"):
+        Dataset(tmp_path / "x.zarr", options=DataOptions(select={"time": ("2000", "2001")}))
