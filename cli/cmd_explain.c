@@ -12,6 +12,13 @@
 
 enum { MOST_PAGES = 64 };
 
+/* After "# cpu-bound: " up to the end of the line. */
+static int title_of(const mh_explain_page *page, const char **title)
+{
+    *title = page->text + strlen("# ") + strlen(page->name) + strlen(": ");
+    return (int)strcspn(*title, "\n");
+}
+
 static void print_help(void)
 {
     (void)printf("usage: millhead explain [CAUSE] [--json]\n"
@@ -21,14 +28,14 @@ static void print_help(void)
                  "\n"
                  "options:\n"
                  "  --json  one JSON object: cause, text; without CAUSE: causes\n"
-                 "  --help  this text\n");
-}
-
-/* After "# cpu-bound: " up to the end of the line. */
-static int title_of(const mh_explain_page *page, const char **title)
-{
-    *title = page->text + strlen("# ") + strlen(page->name) + strlen(": ");
-    return (int)strcspn(*title, "\n");
+                 "  --help  this text\n"
+                 "\n"
+                 "causes:\n");
+    for (size_t at = 0; at < mh_explain_page_count; at++) {
+        const char *title;
+        int length = title_of(&mh_explain_pages[at], &title);
+        (void)printf("  %-15s %.*s\n", mh_explain_pages[at].name, length, title);
+    }
 }
 
 static void print_list(bool json)

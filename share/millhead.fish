@@ -1,14 +1,14 @@
 # millhead.fish - completion of the command's verbs and options for fish
 # SPDX-License-Identifier: Apache-2.0
 #
-# Nothing is listed here: verbs, subjects and options are read from --help, so they are always those
-# of the millhead that is installed.
+# Verbs, subjects, causes and options are read from --help, so they are always those of the millhead
+# that is installed; only the kinds of --shuffle stand here.
 
 # The names under a title of a help text, each with what is said about it.
 function __millhead_names --argument-names title
     string match --entire --regex '.' -- $argv[2..] |
         awk -v title="$title:" '$0 == title { on = 1; next } /^[^ ]/ { on = 0 }
-            on && /^  [a-z]/ { name = $1; sub(/^  [a-z]+ */, ""); print name "\t" $0 }'
+            on && /^  [a-z]/ { name = $1; sub(/^  [a-z-]+ */, ""); print name "\t" $0 }'
 end
 
 # The options that a help text describes, at the beginning of its lines.
@@ -22,12 +22,20 @@ function __millhead_complete
     set -l command $words[1]
     set -l word (commandline -ct)
     contains -- -- $words; and return
+    if test "$words[-1]" = --shuffle
+        printf '%s\n' blocks torch
+        return
+    end
+    if test (count $words) -eq 2 -a "$words[2]" = help
+        __millhead_names verbs ($command --help 2>/dev/null)
+    end
     if test (count $words) -eq 1
         __millhead_names verbs ($command --help 2>/dev/null)
         printf '%s\n' --help --version
         return
     end
     set -l help ($command $words[2] --help 2>/dev/null); or return
+    test "$words[2]" = explain; and __millhead_names causes $help
     set -l subjects (__millhead_names subjects $help)
     if test -n "$subjects" -a (count $words) -eq 2
         printf '%s\n' $subjects

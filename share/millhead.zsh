@@ -2,8 +2,8 @@
 # millhead.zsh - completion of the command's verbs and options for zsh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Nothing is listed here: verbs, subjects and options are read from --help, so they are always those
-# of the millhead that is installed.
+# Verbs, subjects, causes and options are read from --help, so they are always those of the millhead
+# that is installed; only the kinds of --shuffle stand here.
 
 # _millhead_options TEXT: the options that a help text describes, at the beginning of its lines.
 _millhead_options() {
@@ -13,7 +13,7 @@ _millhead_options() {
 
 # _millhead_names TEXT TITLE: the first words of the lines under a title.
 _millhead_names() {
-    print -r -- "$1" | sed -nE "/^$2:/,/^\$/s/^  ([a-z]+) .*/\1/p"
+    print -r -- "$1" | sed -nE "/^$2:/,/^\$/s/^  ([a-z-]+) .*/\1/p"
 }
 
 _millhead() {
@@ -23,12 +23,20 @@ _millhead() {
         _files
         return
     fi
-    if (( CURRENT == 2 )); then
+    if [[ $words[CURRENT-1] == --shuffle ]]; then
+        compadd -- blocks torch
+        return
+    fi
+    if (( CURRENT == 2 )) || [[ $CURRENT == 3 && $verb == help && $PREFIX != -* ]]; then
         text=$($command --help 2>/dev/null)
         compadd -- ${(f)"$(_millhead_names "$text" verbs)"} --help --version
         return
     fi
     text=$($command $verb --help 2>/dev/null) || return 1
+    if [[ $verb == explain && $PREFIX != -* ]]; then
+        compadd -- ${(f)"$(_millhead_names "$text" causes)"}
+        return
+    fi
     if [[ $text == *$'\nsubjects:'* ]]; then
         if (( CURRENT == 3 )) && [[ $PREFIX != -* ]]; then
             compadd -- ${(f)"$(_millhead_names "$text" subjects)"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -28,6 +29,17 @@ class Field(NamedTuple):
     ragged: bool = False
 
 
+def _smallest(core: _core.Dataset) -> str:
+    """The field of the fewest bytes a sample."""
+
+    def size(field: tuple[Any, ...]) -> tuple[bool, int]:
+        _, _, bits, shape, ragged = field
+        return bool(ragged), math.prod(shape) * bits
+
+    name: str = min(core.fields, key=size)[0]
+    return name
+
+
 class Opened:
     """A dataset of the core, and how what it reads becomes a dict.
 
@@ -46,9 +58,9 @@ class Opened:
         paths = [data] if isinstance(data, str | os.PathLike) else list(data)
         names = None if fields is None else _names(fields)
         wanted = None if names is None else [name for name in names if name != INDEX]
-        if wanted == []:
-            raise ValueError("fields should name a field of the data, not only _index")
-        self.core = _core.Dataset(paths, wanted, **options.texts())
+        self.core = _core.Dataset(paths, wanted or None, **options.texts())
+        if wanted == []:  # numbers alone: what takes least is read beside them, and dropped
+            self.core = _core.Dataset(paths, [_smallest(self.core)], **options.texts())
         #: Whether batches hold torch's tensors.
         self.torch = _has_torch(output)
         self.convert = _converter(self.torch)

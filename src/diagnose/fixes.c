@@ -232,17 +232,34 @@ static const char *why_workers(const mh_inquiry *inquiry)
     return "CPUs are idle";
 }
 
+/* "; beside that, ...": what is known about the function that most of a sample's time goes to. */
+static const char *recipe_beside(const mh_inquiry *inquiry, char text[MH_VERDICT_LINE])
+{
+    const mh_hot *hot = mh_hot_next(inquiry->facts, stage_of_loss(inquiry->loss), NULL);
+    const char *recipe = hot && hot->share >= HOT_ENOUGH ? mh_recipe_for(hot) : NULL;
+    *text = 0;
+    if (recipe)
+        (void)snprintf(text, MH_VERDICT_LINE, "; and %.0f %% of a sample is %s: %s",
+                       100 * hot->share, hot->function, recipe);
+    return text;
+}
+
 static void advise_workers(mh_inquiry *inquiry, const fix_try *found)
 {
+    char text[MH_VERDICT_LINE];
     mh_verdict *out = inquiry->out;
     out->fix_settings.workers = found->value;
     predict(inquiry, found->ns);
     if (is_generator(inquiry))
-        mh_say_fix(out, "make batches ahead of the loop: millhead.prefetch(batches, 2%s)",
-                   out->cause == MH_CAUSE_PYTHON ? ", mode=\"process\"" : "");
+        mh_say_fix(
+            out,
+            "wrap what the loop iterates: for batch in millhead.prefetch(batches, 2%s): a %s "
+            "then makes two items ahead of the loop",
+            out->cause == MH_CAUSE_PYTHON ? ", mode=\"process\"" : "",
+            out->cause == MH_CAUSE_PYTHON ? "process" : "thread");
     else
-        mh_say_fix(out, "num_workers=%d (now %d): %s", found->value, inquiry->base.workers,
-                   why_workers(inquiry));
+        mh_say_fix(out, "num_workers=%d (now %d): %s%s", found->value, inquiry->base.workers,
+                   why_workers(inquiry), recipe_beside(inquiry, text));
 }
 
 /* Waiting that nobody can see into: a server, or a lock that polls, may serve more at once, or not.

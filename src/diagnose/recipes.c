@@ -14,6 +14,10 @@ typedef struct recipe {
     const char *todo;
 } recipe;
 
+#define ZARR                                                                                       \
+    "read windows natively, each chunk decoded once: millhead.Loader(store, window=...); or "      \
+    "rewrite the array with chunks that hold what one sample or batch reads"
+
 static const recipe recipes[] = {
     {"PIL.", "resize", "resize(size, reducing_gap=2.0) reduces large images first"},
     {"PIL.ImageFile", NULL,
@@ -22,9 +26,11 @@ static const recipe recipes[] = {
     {"PIL.", NULL, "store images at the size you train on, or decode with cv2 or torchvision.io"},
     {"cv2", NULL,
      "cv2.setNumThreads(0) in worker_init_fn; cv2.IMREAD_REDUCED_COLOR_2 decodes less"},
-    {"zarr", NULL, "rewrite the array with chunks that hold what one sample or batch reads"},
-    {"numcodecs", NULL, "rewrite the array with chunks that hold what one sample or batch reads"},
-    {"xarray", NULL, "load() what fits in memory once, and index NumPy arrays in __getitem__"},
+    {"zarr", NULL, ZARR},
+    {"numcodecs", NULL, ZARR},
+    {"xarray", NULL,
+     "load() what fits in memory once, and index NumPy arrays in __getitem__; or read a Zarr store "
+     "natively: millhead.Loader(store, window=...)"},
     {"dask", NULL, "dask.config.set(scheduler=\"synchronous\") in workers, chunks as samples read"},
     {"h5py", NULL, "open the file once per worker, and chunk the data as samples read it"},
     {"netCDF4", NULL, "open the file once per worker, and chunk the data as samples read it"},
@@ -40,6 +46,9 @@ static const recipe recipes[] = {
     {"lzma", NULL, "store the data with zstd or lz4: xz decodes slowly"},
     {"pickle", NULL, "store arrays (.npy) in place of pickled objects"},
     {"numpy.lib", "load", "np.load(path, mmap_mode=\"r\") reads only what is indexed"},
+    {"pandas.core.indexing", NULL,
+     "iloc and loc make a Series for each row: rows = frame.to_numpy() once, in __init__, and "
+     "rows[i] in __getitem__"},
     {"pandas", NULL, "convert the table to NumPy once, before training"},
     {"pyarrow", NULL, "read whole row groups and keep them, or convert to NumPy once"},
     {"polars", NULL, "convert the table to NumPy once, before training"},

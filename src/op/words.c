@@ -172,6 +172,7 @@ static void suggest(const mh_op *op, mh_word word, char out[HINT_BYTES])
 {
     const char *equals = memchr(word.at, '=', word.length);
     mh_nearest nearest = mh_nearest_to(word.at, equals ? (size_t)(equals - word.at) : word.length);
+    int is_number = word.length && *word.at >= '0' && *word.at <= '9'; /* no name begins so */
     char kept[16][CHOICE_BYTES];
     unsigned count = 0;
     for (const mh_argument *a = op->arguments; a->kind != MH_ARGUMENT_END; a++) {
@@ -180,7 +181,7 @@ static void suggest(const mh_op *op, mh_word word, char out[HINT_BYTES])
         for (unsigned at = 0; a->choices && count < 16 && choice(a->choices, at, kept[count]); at++)
             mh_nearest_offer(&nearest, kept[count++]);
     }
-    if (nearest.best)
+    if (nearest.best && !is_number)
         (void)mh_nearest_hint(&nearest, out, HINT_BYTES);
     else
         (void)snprintf(out, HINT_BYTES, "; write: %s %s", op->name, op->usage);

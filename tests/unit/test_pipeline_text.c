@@ -93,7 +93,7 @@ static void errors_name_the_word_and_its_place(void **state)
         {"blur 3", "unknown op 'blur' at character 1"},
         {"resize", "something is missing behind 'resize' at character 1"},
         {"resize 0", "resize does not take '0' at character 8"},
-        {"resize 20x", "does not take '20x'"},
+        {"resize 20x", "does not take '20x' at character 8 of the pipeline; write: resize N | HxW"},
         {"resize 70000", "does not take '70000'"},
         {"resize 224 bilnear",
          "'bilnear' at character 12 of the pipeline; did you mean 'bilinear'?"},

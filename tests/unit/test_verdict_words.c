@@ -81,12 +81,36 @@ static void other_loops_are_not_between_epochs(void **state)
     free(planted_batches(&facts));
 }
 
+/* A function that is known to be slow has its advice, where workers are the first one too. */
+static void what_is_known_of_a_function_stands_beside_workers(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(200, 0, 2, 10 * MS);
+    for (size_t at = 0; at < facts.batch_count; at++)
+        planted_batches(&facts)[at].fetch = planted_batches(&facts)[at].fetch_cpu = 20 * MS;
+    (void)planted_waits(&facts);
+    assert_null(strstr(judged(&facts).fix, "of a sample is"));
+    facts.hot_count = 1;
+    facts.hot[0] = (mh_hot){.stage = "fetch", .function = "zarr.core.sync.sync", .share = 0.8};
+    mh_verdict verdict = judged(&facts);
+    assert_non_null(strstr(verdict.fix, "num_workers="));
+    assert_non_null(strstr(verdict.fix, "80 % of a sample is zarr.core.sync.sync"));
+    assert_non_null(strstr(verdict.fix, "millhead.Loader(store, window=...)"));
+    facts.hot[0] = (mh_hot){
+        .stage = "fetch", .function = "pandas.core.indexing._iLocIndexer.get", .share = 0.8};
+    assert_non_null(strstr(judged(&facts).fix, "frame.to_numpy() once"));
+    facts.hot[0].share = 0.1;
+    assert_null(strstr(judged(&facts).fix, "of a sample is"));
+    free(planted_batches(&facts));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_short_run_says_what_was_seen),
         cmocka_unit_test(the_first_workers_of_a_slow_source_promise_what_is_sure),
         cmocka_unit_test(other_loops_are_not_between_epochs),
+        cmocka_unit_test(what_is_known_of_a_function_stands_beside_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

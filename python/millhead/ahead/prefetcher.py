@@ -177,6 +177,7 @@ def prefetch(
 
     Raises:
         ValueError: ``n`` is not a whole number of 1 or more, or the mode is unknown.
+        TypeError: there is nothing to iterate over.
 
     What making an item raises is raised in the item's place. Leaving the loop early, ``close()`` and
     the end of the program end the thread or process.
@@ -194,5 +195,7 @@ def prefetch(
     if mode not in MODES:
         raise ValueError(f"mode should be 'thread' or 'process', but got {mode!r}")
     if not callable(iterable) and not hasattr(iterable, "__iter__"):
-        raise TypeError(f"a {type(iterable).__name__} cannot be iterated")
+        raise TypeError(
+            f"prefetch takes a loader, another iterable, or a function that makes one, not {iterable!r}"
+        )
     return Prefetcher(iterable, n, mode, context, name)

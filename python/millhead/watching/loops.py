@@ -392,6 +392,9 @@ def watch(
         hooks: find out by hooks in torch when each step trains: from the first module's
             forward to the end of the last optimizer's step. None: as ``MILLHEAD_WATCH_HOOKS`` says.
 
+    Raises:
+        TypeError: there is nothing to iterate over.
+
     Example:
         >>> import millhead
         >>> watched = millhead.watch([1, 2, 3])
@@ -400,6 +403,8 @@ def watch(
     """
     if isinstance(iterable, Watched):
         return iterable
+    if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
+        raise TypeError(f"watch takes a loader or another iterable, not {iterable!r}")
     recording = None if run is None else recording_of(run)
     if recording is None and (torch_loaders := _torch_watching(iterable)) is not None:
         recording = torch_loaders.recording_of_all()

@@ -51,6 +51,8 @@ def test_samples_and_batches_are_numpys(paths: list[str], output: str) -> None:
 def test_fields_are_those_asked_for_in_their_order(paths: list[str]) -> None:
     data = millhead.open(paths, fields=["x", "_index"])
     assert list(data.fields) == list(data[7]) == ["x", "_index"]
+    alone = millhead.open(paths, fields=["_index"])
+    assert alone[7] == {"_index": 7} and list(alone.fields) == ["_index"]
     assert data[7]["_index"] == 7 and data[[7, 8]]["_index"].tolist() == [7, 8]
 
 

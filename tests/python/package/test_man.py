@@ -30,7 +30,7 @@ def _help(*verb: str) -> str:
 def _listed(text: str, title: str) -> list[str]:
     """The first words of the lines under a title of a help text."""
     block = re.search(rf"^{title}:\n((?:  .*\n)+)", text, re.MULTILINE)
-    return re.findall(r"^  ([a-z]+) ", block[1], re.MULTILINE) if block else []
+    return re.findall(r"^  ([a-z-]+) ", block[1], re.MULTILINE) if block else []
 
 
 def _options(text: str) -> set[str]:
@@ -109,6 +109,13 @@ def test_completion_offers_verbs_subjects_and_options() -> None:
     assert _complete("re") == {"read", "report"}
     for name, options in _said().items():
         assert _complete(*name.split(), "-") == options | COMMON
+
+
+def test_completion_offers_causes_verbs_and_orders() -> None:
+    assert _complete("explain", "") == {*_listed(_help("explain"), "causes")}
+    assert _complete("explain", "cpu") == {"cpu-bound"}
+    assert _complete("help", "re") == {"read", "report"}
+    assert _complete("read", "data", "--shuffle", "") == {"blocks", "torch"}
 
 
 def test_completion_leaves_files_and_commands_to_bash() -> None:

@@ -216,6 +216,11 @@ def test_streams_whole_batches_and_single_samples(
         assert _keys(waits) == _keys(fetches) and len(waits) == len(plain), run
 
 
+def test_what_cannot_be_iterated_is_refused_at_once() -> None:
+    with pytest.raises(TypeError, match="watch takes a loader or another iterable, not 5"):
+        millhead.watch(5)
+
+
 def test_a_generator_is_closed_when_the_loop_is_left() -> None:
     closed = []
 
