@@ -47,15 +47,21 @@ static void block_free(void *block, uint64_t bytes)
         mh_large_block_free(block, bytes);
 }
 
-void mh_buffers_trim(mh_buffers *self)
+/* Until at most so many bytes wait; the largest blocks first. */
+static void trim_to(mh_buffers *self, uint64_t most)
 {
-    for (unsigned class = 0; class < MH_BUFFER_CLASSES; class ++)
-        while (self->free[class]) {
+    for (unsigned class = MH_BUFFER_CLASSES; class -- > 0 && self->waiting > most;)
+        while (self->free[class] && self->waiting > most) {
             free_block *block = self->free[class];
             self->free[class] = block->next;
+            self->waiting -= class_bytes(class);
             block_free(block, class_bytes(class));
         }
-    self->waiting = 0;
+}
+
+void mh_buffers_trim(mh_buffers *self)
+{
+    trim_to(self, 0);
 }
 
 void *mh_buffers_get(mh_buffers *self, uint64_t bytes)
@@ -67,8 +73,8 @@ void *mh_buffers_get(mh_buffers *self, uint64_t bytes)
         self->free[class] = block->next;
         self->waiting -= size;
     } else {
-        if (self->used + self->waiting + size > self->limit)
-            mh_buffers_trim(self);
+        uint64_t taken = self->used + size;
+        trim_to(self, taken < self->limit ? self->limit - taken : 0);
         block = block_new(size);
     }
     if (block)

@@ -22,8 +22,9 @@ struct mh_residency {
     mh_unit_heap evictable; /* READY, the farthest use first; of pinned ones some; none if roomy */
     mh_resident **table;    /* by id, table_size of them: a power of two */
     size_t table_size, unit_count;
-    mh_resident *spare; /* entries to use again */
-    uint64_t *ids;      /* of one sample */
+    uint64_t unused_count; /* units */
+    mh_resident *spare;    /* entries to use again */
+    uint64_t *ids;         /* of one sample */
     mh_residency_counts counts;
 };
 
@@ -55,13 +56,15 @@ bool mh_residency_complete(const mh_residency *self)
     return self->roomy && self->unit_count == self->dataset->unit_count && !self->wanted.count;
 }
 
-bool mh_residency_wants(const mh_residency *self)
+static void is_used(mh_residency *self, mh_resident *unit)
 {
-    return self->wanted.count > 0;
+    self->unused_count -= unit->unused;
+    unit->unused = false;
 }
 
 static void give_back(mh_residency *self, mh_resident *unit)
 {
+    is_used(self, unit);
     mh_buffers_put(&self->buffers, unit->read, unit->unit.size);
     mh_buffers_put(&self->buffers, unit->decoded, unit->unit.decoded_bytes);
     unit->read = unit->decoded = NULL;
@@ -248,15 +251,20 @@ static void evict(mh_residency *self, mh_resident *unit)
     mh_heap_push(&self->wanted, unit);
 }
 
-/* Whether `bytes` more fit, after evictions that the use at `position` is worth. */
-static bool make_room(mh_residency *self, uint64_t bytes, uint64_t position, bool is_head)
+static bool is_near(const mh_residency *self, uint64_t position, const mh_reach *reach)
 {
-    uint64_t for_others = self->budget - (is_head ? 0 : self->least);
+    return position == reach->head || position < reach->soon || self->unused_count < reach->ahead;
+}
+
+/* Whether `bytes` more fit, after evictions that the use at `position` is worth. */
+static bool make_room(mh_residency *self, uint64_t bytes, uint64_t position, const mh_reach *reach)
+{
+    uint64_t for_others = self->budget - (position == reach->head ? 0 : self->least);
     if (self->fixed_bytes + bytes > for_others)
         return false;
     while (self->buffers.used + bytes > self->budget) {
         mh_resident *victim = mh_heap_top(&self->evictable);
-        if (!victim || victim->next_use <= position)
+        if (!victim || victim->next_use <= position || !is_near(self, position, reach))
             return false;
         if (victim->pins) /* until it is let go */
             mh_heap_remove(&self->evictable, victim);
@@ -346,15 +354,27 @@ static bool take_blocks(mh_residency *self, mh_resident *unit)
     return false;
 }
 
-mh_resident *mh_residency_fetch(mh_residency *self, uint64_t head)
+static uint64_t bytes_of(const mh_resident *unit)
+{
+    return mh_buffer_bytes(unit->unit.size) + mh_buffer_bytes(unit->unit.decoded_bytes);
+}
+
+bool mh_residency_wants(const mh_residency *self, const mh_reach *reach)
+{
+    const mh_resident *unit = mh_heap_top(&self->wanted);
+    return unit && (is_near(self, unit->next_use, reach) ||
+                    self->buffers.used + bytes_of(unit) <= self->budget);
+}
+
+mh_resident *mh_residency_fetch(mh_residency *self, const mh_reach *reach)
 {
     mh_error err;
     mh_resident *unit = mh_heap_top(&self->wanted);
     if (!unit)
         return NULL;
     uint64_t position = unit->next_use;
-    uint64_t bytes = mh_buffer_bytes(unit->unit.size) + mh_buffer_bytes(unit->unit.decoded_bytes);
-    if (!make_room(self, bytes, position, position == head))
+    uint64_t bytes = bytes_of(unit);
+    if (!make_room(self, bytes, position, reach))
         return NULL;
     mh_heap_remove(&self->wanted, unit);
     if (!take_blocks(self, unit)) {
@@ -363,6 +383,8 @@ mh_resident *mh_residency_fetch(mh_residency *self, uint64_t head)
         return NULL;
     }
     unit->state = MH_UNIT_FETCHING;
+    unit->unused = true;
+    self->unused_count++;
     unit->held_bytes = bytes;
     self->fixed_bytes += bytes;
     self->counts.fetched++;
@@ -387,6 +409,7 @@ void mh_residency_finish(mh_residency *self, mh_sample *sample)
 {
     for (uint32_t i = 0; i < sample->use_count; i++) {
         mh_resident *unit = sample->uses[i].unit;
+        is_used(self, unit);
         remove_use(self, &sample->uses[i]);
         if (--unit->pins == 0 && unit->state == MH_UNIT_READY)
             may_go(self, unit);

@@ -67,6 +67,7 @@ typedef struct mh_resident {
     uint64_t held_bytes;           /* of its blocks */
     size_t heap_at;                /* place in a heap; MH_HEAP_NONE */
     bool evicted;                  /* it was here before */
+    bool unused;                   /* fetched, and no sample has used it yet */
     mh_unit_times times;           /* the loader's */
     mh_error *error;               /* of a FAILED one; NULL: no memory for it */
     struct mh_resident *next_same; /* of the table; or of a free list */
@@ -101,12 +102,22 @@ MH_MUST_CHECK mh_status mh_residency_plan(mh_residency *residency, mh_sample *sa
  * samples to come. */
 bool mh_residency_complete(const mh_residency *residency);
 
-/* Whether a unit waits to be fetched. */
-bool mh_residency_wants(const mh_residency *residency);
+/* What may be fetched in the place of another unit, even one that is not planned to be used. The
+ * earlier that is done the more is read again, for a unit that is used until then would have made
+ * room at no cost. So only what is needed at positions below `soon`, or while fewer than `ahead`
+ * units were fetched that no sample has used yet. */
+typedef struct mh_reach {
+    uint64_t head; /* position of the lowest sample that is not placed: always goes first */
+    uint64_t soon;
+    uint64_t ahead;
+} mh_reach;
+
+/* Whether a unit waits to be fetched, and may be unless memory is in use. */
+bool mh_residency_wants(const mh_residency *residency, const mh_reach *reach);
 
 /* The next unit to fetch, into unit->read; NULL: none, or no room now. Where the machine has no
- * memory the unit fails. `head` is the position of the lowest sample that is not placed. */
-mh_resident *mh_residency_fetch(mh_residency *residency, uint64_t head);
+ * memory the unit fails. */
+mh_resident *mh_residency_fetch(mh_residency *residency, const mh_reach *reach);
 
 /* The bytes have come, unit->got of them. True: they are to be decoded, into unit->decoded. */
 bool mh_residency_fetched(mh_residency *residency, mh_resident *unit);

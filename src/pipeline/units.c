@@ -92,11 +92,21 @@ static uint64_t head_of(mh_loader *self)
 
 /* --- taking --- */
 
+/* Where reads are not waited for, none has to be begun early. */
+static mh_reach reach_of(const mh_loader *self, uint64_t head)
+{
+    const bool waits = !self->source->type->try_now || self->sync.cold;
+    return (mh_reach){.head = head,
+                      .soon = self->sync.seated * self->options.batch_size,
+                      .ahead = waits ? 2 * (uint64_t)self->options.in_flight : 0};
+}
+
 static bool take_fetch(mh_loader *self, mh_unit_task *out)
 {
     if (self->sync.fetching >= self->options.in_flight)
         return false;
-    mh_resident *unit = mh_residency_fetch(self->sync.residency, head_of(self));
+    const mh_reach reach = reach_of(self, head_of(self));
+    mh_resident *unit = mh_residency_fetch(self->sync.residency, &reach);
     if (!unit)
         return false;
     self->sync.fetching++;
@@ -172,8 +182,9 @@ bool mh_units_left(const mh_loader *self)
         if (batch->ready_first || batch->left == 1)
             return true;
     }
+    const mh_reach reach = reach_of(self, UINT64_MAX); /* the lowest sample's batch is seated */
     return self->sync.decode_first || (self->sync.fetching < self->options.in_flight &&
-                                       mh_residency_wants(self->sync.residency));
+                                       mh_residency_wants(self->sync.residency, &reach));
 }
 
 /* Something was done that may let others go on. */

@@ -25,6 +25,7 @@ typedef struct plan {
     mh_resident *in_work[64];
     size_t in_work_count;
     uint64_t random;
+    uint64_t soon, ahead; /* of a fetch */
 } plan;
 
 static uint64_t draw(plan *p, uint64_t below)
@@ -84,7 +85,9 @@ static uint64_t head(const plan *p)
 
 static bool fetch(plan *p)
 {
-    mh_resident *unit = p->in_work_count < 64 ? mh_residency_fetch(p->residency, head(p)) : NULL;
+    const mh_reach reach = {
+        .head = head(p), .soon = head(p) + p->soon, .ahead = draw(p, 2) ? p->ahead : 0};
+    mh_resident *unit = p->in_work_count < 64 ? mh_residency_fetch(p->residency, &reach) : NULL;
     if (unit)
         p->in_work[p->in_work_count++] = unit;
     return unit != NULL;
@@ -155,6 +158,8 @@ static void random_schedules_never_stall_at_the_least_budget(void **state)
                        1 + (int)draw(&p, 40), 1 + (int)draw(&p, 300), 1 + (int)draw(&p, 6),
                        1 + (int)draw(&p, 4));
         plan_open(&p, text, 1 + draw(&p, 24), 0);
+        p.soon = draw(&p, 8);
+        p.ahead = draw(&p, 8);
         work_off(&p);
         plan_close(&p);
     }
@@ -192,25 +197,35 @@ static uint64_t belady(const plan *p, uint64_t chunk, uint64_t room)
     return fetched;
 }
 
+/* Fetches a unit, and all is over that was in work. False: there is none to fetch. */
+static bool fetch_one(plan *p)
+{
+    bool taken = fetch(p);
+    while (p->in_work_count) {
+        mh_resident *got = p->in_work[--p->in_work_count];
+        (void)mh_residency_fetched(p->residency, got);
+        mh_residency_decoded(p->residency, got);
+    }
+    return taken;
+}
+
+/* Also where threads fetch whatever they may, as soon as they may. */
 static void what_goes_is_the_best_choice(void **state)
 {
     (void)state;
     const uint64_t chunk = 4, unit = 4096, room = 100;
-    for (uint64_t seed = 1; seed <= 5; seed++) {
-        plan p = {.random = seed};
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        bool eager = seed % 2;
+        plan p = {.random = seed, .soon = 8, .ahead = 4};
         mh_residency_counts counts;
         plan_open(&p, "synthetic:count=1200,shape=1024,chunk=4", 2000, room * unit);
         while (p.planned < p.count)
             plan_one(&p);
         for (uint64_t at = 0; at < p.count; at++) {
-            while (p.samples[at].waiting) {
-                assert_true(fetch(&p));
-                while (p.in_work_count) {
-                    mh_resident *got = p.in_work[--p.in_work_count];
-                    (void)mh_residency_fetched(p.residency, got);
-                    mh_residency_decoded(p.residency, got);
-                }
-            }
+            while (p.samples[at].waiting)
+                assert_true(fetch_one(&p));
+            while (eager && fetch_one(&p))
+                ;
             mh_residency_pin(p.residency, &p.samples[at]);
             mh_residency_finish(p.residency, &p.samples[at]);
             p.samples[at].over = true;
