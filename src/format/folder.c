@@ -9,6 +9,7 @@
 #include "format/format.h"
 #include "format/kept_index.h"
 #include "format/picture_files.h"
+#include "format/remote_listing.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +27,10 @@ typedef struct folder_data {
 
 static int folder_probe(const mh_candidate *candidate)
 {
-    return candidate->directory && candidate->source == &mh_source_file;
+    const bool local = candidate->source == &mh_source_file;
+    return candidate->directory &&
+           (local ||
+            mh_remote_listing_is_folder(candidate->source, candidate->options, candidate->path));
 }
 
 /* --- names --- */
@@ -57,9 +61,28 @@ static void folder_changed(const void *context)
 
 /* --- opening --- */
 
+/* Listed anew each time: that tells what has changed. */
+static mh_status open_remote(mh_dataset *dataset, folder_data *own, mh_error *err)
+{
+    uint8_t *made = NULL;
+    uint64_t size = 0;
+    const mh_source_options options = mh_dataset_source_options(dataset, 1);
+    if (!dataset->source->list)
+        return mh_fail(err, MH_ERR_UNSUPPORTED,
+                       "%s: folders behind %s cannot be listed: list the files in a .csv",
+                       own->root, dataset->source->name);
+    if (dataset->options.index)
+        return mh_fail(err, MH_ERR_INVALID, "index= is for folders on disks: %s is listed anew",
+                       own->root);
+    MH_TRY(mh_remote_listing_make(&made, &size, dataset->source, &options, own->root, err));
+    return mh_kept_index_of(&own->kept, made, size, err);
+}
+
 /* Without a format that was named, all others have said that the folder is not theirs. */
 static mh_status open_index(mh_dataset *dataset, folder_data *own, const char *path, mh_error *err)
 {
+    if (dataset->source != &mh_source_file)
+        return open_remote(dataset, own, err);
     own->kept = dataset->known;
     dataset->known = NULL;
     if (own->kept)

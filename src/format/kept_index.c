@@ -246,6 +246,22 @@ mh_status mh_kept_index_open(mh_kept_index **out, const char *folder, const char
     return MH_OK;
 }
 
+mh_status mh_kept_index_of(mh_kept_index **out, uint8_t *made, uint64_t size, mh_error *err)
+{
+    mh_kept_index *kept = mh_calloc(1, sizeof *kept);
+    if (!kept) {
+        mh_free(made);
+        return mh_fail(err, MH_ERR_NOMEM, "no memory for an index");
+    }
+    kept->state = MH_INDEX_UNKEPT;
+    mh_status status = adopt(kept, made, size, err);
+    if (status == MH_OK)
+        *out = kept;
+    else
+        mh_kept_index_close(kept);
+    return status;
+}
+
 static bool find_in(mh_kept_index *kept, int root_fd, const char *folder, const char *where)
 {
     identity who;

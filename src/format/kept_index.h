@@ -35,6 +35,11 @@ typedef struct mh_kept_index {
 MH_MUST_CHECK mh_status mh_kept_index_open(mh_kept_index **out, const char *folder,
                                            const char *where, bool plain, mh_error *err);
 
+/* An index that is kept nowhere, from the bytes of one; takes them over, also on failure. Errors:
+ * MH_ERR_CORRUPT, MH_ERR_NOMEM. */
+MH_MUST_CHECK mh_status mh_kept_index_of(mh_kept_index **out, uint8_t *made, uint64_t size,
+                                         mh_error *err);
+
 /* The index if it is kept, holds, and says that no other format wants the folder; else NULL. So a
  * folder that was opened before is known without looking into it. */
 mh_kept_index *mh_kept_index_find_plain(const char *folder, const char *where);
