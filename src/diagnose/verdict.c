@@ -553,6 +553,10 @@ static mh_status try_fixes(mh_inquiry *inquiry, mh_error *err)
         double most = (mh_loss)loss == inquiry->loss ? best : inquiry->gain[loss];
         inquiry->fix_gain[loss] = best < most ? best : most;
         inquiry->fix_sure[loss] = sure < most ? sure : most;
+        /* a start that comes once is less of a longer run: little to win is nothing to name */
+        if (loss == MH_LOSS_STARTUP && verdict.fix_settings.persistent != 1 &&
+            inquiry->fix_gain[loss] < MH_GAIN_STARTUP)
+            inquiry->gain[loss] = 1;
     }
     return MH_OK;
 }
@@ -562,7 +566,7 @@ static mh_loss most_worth(const mh_inquiry *inquiry, mh_loss best)
 {
     mh_loss first = best;
     for (int loss = 0; best != MH_LOSS_CROWD && loss < MH_LOSS_COUNT; loss++) {
-        double gain = inquiry->fix_gain[loss];
+        double gain = inquiry->gain[loss] > 1 ? inquiry->fix_gain[loss] : 0;
         if (gain >= MH_GAIN_MATTERS * inquiry->fix_gain[best] && gain > inquiry->fix_gain[first])
             first = (mh_loss)loss;
     }
@@ -573,13 +577,14 @@ static mh_status choose(mh_inquiry *inquiry, double straggler_gain, mh_error *er
 {
     mh_verdict *out = inquiry->out;
     mh_loss loss = inquiry->loss = largest(inquiry);
-    double gain = loss == MH_LOSS_COUNT ? 1 : inquiry->gain[loss];
     if (mh_too_short(inquiry)) {
         inquiry->seen = loss;
         inquiry->loss = MH_LOSS_COUNT;
         return MH_OK;
     }
     MH_TRY(try_fixes(inquiry, err));
+    loss = inquiry->loss = largest(inquiry);
+    double gain = loss == MH_LOSS_COUNT ? 1 : inquiry->gain[loss];
     if (loss != MH_LOSS_COUNT)
         loss = inquiry->loss = most_worth(inquiry, loss);
     if (straggler_gain >= MH_GAIN_MATTERS && straggler_gain >= gain)

@@ -81,6 +81,32 @@ static void other_loops_are_not_between_epochs(void **state)
     free(planted_batches(&facts));
 }
 
+/* A start that comes once and of which half is little is no cause, and is said; one that comes in
+ * every epoch is, where workers may stay. */
+static void a_little_start_is_a_cause_only_where_it_comes_again(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(100, 2, 4, 20 * MS);
+    for (size_t at = 0; at < facts.batch_count; at++)
+        planted_batches(&facts)[at].fetch = planted_batches(&facts)[at].fetch_cpu = 2 * MS;
+    (void)planted_waits(&facts);
+    facts.setup_ns = 300 * MS; /* of 2.3 s */
+    facts.persistent = 0;
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_DEVICE);
+    assert_false(lists(&verdict, MH_CAUSE_STARTUP));
+    assert_true(verdict.epoch_start_share > 0.1);
+    for (size_t at = 0; at < facts.batch_count; at++) {
+        planted_batches(&facts)[at].epoch = (uint32_t)(at / 25);
+        planted_batches(&facts)[at].first = at % 25 == 0;
+    }
+    facts.epochs = 4;
+    verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_STARTUP);
+    assert_int_equal(verdict.fix_settings.persistent, 1);
+    free(planted_batches(&facts));
+}
+
 /* A function that is known to be slow has its advice, where workers are the first one too. */
 static void what_is_known_of_a_function_stands_beside_workers(void **state)
 {
@@ -110,6 +136,7 @@ int main(void)
         cmocka_unit_test(a_short_run_says_what_was_seen),
         cmocka_unit_test(the_first_workers_of_a_slow_source_promise_what_is_sure),
         cmocka_unit_test(other_loops_are_not_between_epochs),
+        cmocka_unit_test(a_little_start_is_a_cause_only_where_it_comes_again),
         cmocka_unit_test(what_is_known_of_a_function_stands_beside_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
