@@ -100,6 +100,7 @@ static void print_stages(const paper *page, const mh_verdict *verdict)
     print_stage(page, "waiting: reading", verdict->native.wait_read, '#');
     print_stage(page, "waiting: decoding", verdict->native.wait_decode, '#');
     print_stage(page, "waiting: placing samples", verdict->native.wait_place, '#');
+    print_stage(page, "waiting: pinning", verdict->native.wait_pin, '#');
     print_stage(page, "waiting: map=", verdict->native.wait_map, '#');
     print_stage(page, "waiting, cause unknown", stages->wait_other, '#');
 }

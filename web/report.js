@@ -33,7 +33,8 @@
     ["wait_blocked", "waiting: disk, network, sleep", "wait"], ["wait_collate", "waiting: collate", "collate"],
     ["wait_order", "waiting: sampler", "epoch"], ["wait_transfer", "waiting: transfer", "transfer"],
     ["wait_read", "waiting: reading", "read"], ["wait_decode", "waiting: decoding", "decode"],
-    ["wait_place", "waiting: placing samples", "place"], ["wait_map", "waiting: map=", "fetch"], ["wait_other", "waiting: not known for what", "other"],
+    ["wait_place", "waiting: placing samples", "place"], ["wait_pin", "waiting: pinning", "transfer"],
+    ["wait_map", "waiting: map=", "fetch"], ["wait_other", "waiting: not known for what", "other"],
   ];
 
   // --- small helpers ---

@@ -168,7 +168,7 @@ typedef struct mh_native_sum {
     uint64_t bytes;      /* that were read; 0: not known */
     /* Of the waits, but for the first of each epoch: what the batch that was due still needed. */
     uint64_t wait_read_ns, wait_decode_ns, wait_place_ns;
-    uint64_t map_ns; /* map= took of all batches */
+    uint64_t map_ns, pin_ns; /* map= and pinning took, of all batches */
 } mh_native_sum;
 
 /* Everything the verdict is made from. */
@@ -298,7 +298,7 @@ typedef struct mh_stage_shares { /* of the steady time, 0..1; they add up to 1 *
 /* Of a native loader, what the waiting was for: parts of the steady time, which wait_other is
  * without. */
 typedef struct mh_native_shares {
-    double wait_read, wait_decode, wait_place, wait_map;
+    double wait_read, wait_decode, wait_place, wait_pin, wait_map;
 } mh_native_shares;
 
 typedef struct mh_suspect {

@@ -294,8 +294,8 @@ class Loader:
         counts.delivered()
         batch = self._opened.batch(arrays)
         del arrays
-        if self._pins:  # a copy: torch gives its memory to others only after copies from it ended
-            batch = {name: value.pin_memory() for name, value in batch.items()}
+        if self._pins:
+            batch = counts.pinned(batch)
         return batch if self.map is None else counts.mapped(self.map, batch)
 
     @property

@@ -116,6 +116,7 @@ static int stages_event(mh_batches *batches, const mh_log_event *event)
     native->wait_read_ns += mh_log_or(event->wait_read, 0);
     native->wait_decode_ns += mh_log_or(event->wait_decode, 0);
     native->wait_place_ns += mh_log_or(event->wait_place, 0);
+    native->pin_ns += mh_log_or(event->pin, 0);
     native->map_ns += mh_log_or(event->map, 0);
     return 1;
 }

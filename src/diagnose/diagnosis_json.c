@@ -103,6 +103,7 @@ static void put_stages(mh_jsonout *out, const mh_verdict *verdict, bool native)
         put_real(out, "wait_read", verdict->native.wait_read);
         put_real(out, "wait_decode", verdict->native.wait_decode);
         put_real(out, "wait_place", verdict->native.wait_place);
+        put_real(out, "wait_pin", verdict->native.wait_pin);
         put_real(out, "wait_map", verdict->native.wait_map);
     }
     mh_jsonout_object_end(out);

@@ -84,11 +84,10 @@ static double bounded(const mh_inquiry *inquiry, double a, double b, double c)
 
 /* --- what the waiting was for --- */
 
-/* map= of the batches that are not the first of their epoch. */
-static double map_ns(const mh_inquiry *inquiry)
+/* Of what all batches took, that of those that are not the first of their epoch. */
+static double steady_part(const mh_inquiry *inquiry, uint64_t ns)
 {
-    const mh_facts *facts = inquiry->facts;
-    return (double)facts->native.map_ns * inquiry->sums.batches / (double)facts->batch_count;
+    return (double)ns * inquiry->sums.batches / (double)inquiry->facts->batch_count;
 }
 
 void mh_native_share(mh_inquiry *inquiry)
@@ -96,16 +95,17 @@ void mh_native_share(mh_inquiry *inquiry)
     const mh_native_sum *native = &inquiry->facts->native;
     mh_stage_shares *stages = &inquiry->out->stages;
     double waited = inquiry->sums.wait;
-    double parts[] = {(double)native->wait_read_ns, (double)native->wait_decode_ns,
-                      (double)native->wait_place_ns, map_ns(inquiry)};
-    double sum = parts[0] + parts[1] + parts[2] + parts[3];
+    double pin = steady_part(inquiry, native->pin_ns), map = steady_part(inquiry, native->map_ns);
+    double read = (double)native->wait_read_ns, decode = (double)native->wait_decode_ns;
+    double place = (double)native->wait_place_ns, sum = read + decode + place + pin + map;
     if (!native->samples || inquiry->steady_ns <= 0)
         return;
     double scale = (sum > waited ? waited / sum : 1) / inquiry->steady_ns;
-    inquiry->out->native = (mh_native_shares){.wait_read = parts[0] * scale,
-                                              .wait_decode = parts[1] * scale,
-                                              .wait_place = parts[2] * scale,
-                                              .wait_map = parts[3] * scale};
+    inquiry->out->native = (mh_native_shares){.wait_read = read * scale,
+                                              .wait_decode = decode * scale,
+                                              .wait_place = place * scale,
+                                              .wait_pin = pin * scale,
+                                              .wait_map = map * scale};
     stages->wait_cpu = stages->wait_run = stages->wait_blocked = 0;
     stages->wait_collate = stages->wait_transfer = stages->wait_order = 0;
     stages->wait_other = (waited / inquiry->steady_ns) - sum * scale;
@@ -115,13 +115,14 @@ void mh_native_share(mh_inquiry *inquiry)
 static int map_holds_up(const mh_inquiry *inquiry)
 {
     const mh_native_shares *native = &inquiry->out->native;
-    return native->wait_map > native->wait_read + native->wait_decode + native->wait_place;
+    return native->wait_map >
+           native->wait_read + native->wait_decode + native->wait_place + native->wait_pin;
 }
 
 static void say_map(mh_inquiry *inquiry)
 {
     mh_verdict *out = inquiry->out;
-    double map = map_ns(inquiry);
+    double map = steady_part(inquiry, inquiry->facts->native.map_ns);
     out->cause = MH_CAUSE_MAIN;
     mh_evidence(out, "map= takes %s of each batch, in the loop's own thread",
                 MH_NS_TEXT(map / inquiry->sums.batches));

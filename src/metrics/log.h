@@ -94,6 +94,7 @@ typedef enum mh_log_kind {
     X(wait_read)                                                                                   \
     X(wait_decode)                                                                                 \
     X(wait_place)                                                                                  \
+    X(pin)                                                                                         \
     X(map)                                                                                         \
     X(cpus)                                                                                        \
     X(busy)                                                                                        \

@@ -133,6 +133,8 @@ static void the_waiting_is_shared_out(void **state)
     assert_float_equal(verdict.native.wait_decode, 0.3, 1e-9);
     assert_float_equal(verdict.native.wait_place, 0.1, 1e-9);
     assert_float_equal(verdict.stages.wait_other, 0.05, 1e-9);
+    native.pin_ns = BATCHES * MS / 2;
+    assert_float_equal(judged(10, native).native.wait_pin, 0.025, 1e-9);
     assert_float_equal(verdict.stages.train, 0.5, 1e-9);
 }
 

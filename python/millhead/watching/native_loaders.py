@@ -28,7 +28,9 @@ class Stages:
             loader._native.watch()
 
     def _counts(self) -> dict[str, int]:
-        return {**self._loader._core_numbers(), "map_ns": self._loader._counts.map_ns}
+        counts = self._loader._counts
+        own = {"map_ns": counts.map_ns, "pin_ns": counts.pin_ns}
+        return {**self._loader._core_numbers(), **own}
 
     def lines(self) -> bytes:
         """Events read, decode, place and storage (docs/events.md)."""
@@ -58,6 +60,7 @@ class Stages:
             "wait_read": since.get("wait_read_ns", 0),
             "wait_decode": since.get("wait_decode_ns", 0),
             "wait_place": since.get("wait_place_ns", 0),
+            "pin": since.get("pin_ns", 0),
             "map": since.get("map_ns", 0),
         }
 

@@ -68,6 +68,7 @@ def test_pinned_batches_are_blocks_of_torchs_allocator_and_nobody_else_fills_the
         assert blocks.made == COUNT // BATCH
         assert torch.equal(torch.cat(kept), rows)
         assert loader.stats()["batches_copied_out"] == 0  # a slot is free once it is pinned
+        assert loader.stats()["stages"]["pin"]["count"] == COUNT // BATCH
         kept.clear()
         for number, batch in enumerate(loader):  # one at a time: torch's to use again
             assert torch.equal(batch["x"], rows[number * BATCH :][:BATCH])
