@@ -8,9 +8,9 @@
  */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "format/few_files.h"
 #include "format/format.h"
 #include "format/npy_arrays.h"
-#include "format/npy_folder.h"
 #include "format/npy_header.h"
 #include "source/source.h"
 
@@ -19,12 +19,12 @@
 
 static int folder_probe(const mh_candidate *candidate)
 {
-    mh_npy_folder folder;
+    mh_few_files folder;
     if (candidate->source != &mh_source_file ||
-        mh_npy_folder_list(&folder, candidate->path, NULL) != MH_OK)
+        mh_few_files_list(&folder, candidate->path, ".npy .npz", NULL) != MH_OK)
         return 0;
     int found = folder.count > 0;
-    mh_npy_folder_deinit(&folder);
+    mh_few_files_deinit(&folder);
     return found;
 }
 

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "format/npy_folder.h"
+#include "format/few_files.h"
 #include "format/npy_header.h"
 #include "format/zip_directory.h"
 
@@ -273,15 +273,15 @@ static mh_status add_file(reader *r, uint32_t object, mh_error *err)
 static mh_status add_path(mh_dataset *dataset, const char *path, mh_error *err)
 {
     uint32_t object;
-    mh_npy_folder folder = {.count = 0};
+    mh_few_files folder = {.count = 0};
     if (dataset->source == &mh_source_file)
-        MH_TRY(mh_npy_folder_list(&folder, path, err));
+        MH_TRY(mh_few_files_list(&folder, path, ".npy .npz", err));
     if (folder.count == 0)
         return mh_dataset_add_object(dataset, path, &object, err);
     mh_status status = MH_OK;
     for (size_t i = 0; i < folder.count && status == MH_OK; i++)
         status = mh_dataset_add_object(dataset, folder.paths[i], &object, err);
-    mh_npy_folder_deinit(&folder);
+    mh_few_files_deinit(&folder);
     return status;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "format/few_files.h"
 
 #include <string.h>
 
@@ -18,12 +19,44 @@
 
 #define BLOCK_PARTS 32
 
+/* A folder of .bin files, with an .idx or more: Megatron's, as `millhead synth tokens` writes them.
+ */
+static mh_status token_files(mh_few_files *folder, const char *path, mh_error *err)
+{
+    MH_TRY(mh_few_files_list(folder, path, ".bin .idx", err));
+    size_t data = 0;
+    for (size_t at = 0; at < folder->count; at++) {
+        char *name = folder->paths[at];
+        if (strcmp(name + strlen(name) - 4, ".bin") == 0)
+            folder->paths[data++] = name;
+        else
+            mh_free(name);
+    }
+    if (data == folder->count) /* any files that somebody called .bin */
+        mh_few_files_deinit(folder);
+    else
+        folder->count = data;
+    return MH_OK;
+}
+
+static int folder_probe(const mh_candidate *candidate)
+{
+    mh_few_files folder;
+    if (candidate->source != &mh_source_file ||
+        token_files(&folder, candidate->path, NULL) != MH_OK)
+        return 0;
+    int found = folder.count > 0;
+    mh_few_files_deinit(&folder);
+    return found;
+}
+
 static int tokens_probe(const mh_candidate *candidate)
 {
     const size_t length = strlen(candidate->path);
-    return !candidate->directory && length > 4 &&
-           (strcmp(candidate->path + length - 4, ".bin") == 0 ||
-            strcmp(candidate->path + length - 4, ".idx") == 0);
+    if (candidate->directory)
+        return folder_probe(candidate);
+    return length > 4 && (strcmp(candidate->path + length - 4, ".bin") == 0 ||
+                          strcmp(candidate->path + length - 4, ".idx") == 0);
 }
 
 /* --- opening --- */
@@ -104,6 +137,20 @@ static void take_text(mh_tokens *self, const mh_tokens_text *text)
     self->packed = self->packed || text->packed;
 }
 
+static mh_status add_path(mh_dataset *dataset, mh_tokens *self, const char *path, mh_error *err)
+{
+    mh_few_files folder = {.count = 0};
+    mh_status status = MH_OK;
+    if (dataset->source == &mh_source_file)
+        MH_TRY(token_files(&folder, path, err));
+    if (!folder.count)
+        return mh_tokens_add_file(dataset, self, path, err);
+    for (size_t at = 0; status == MH_OK && at < folder.count; at++)
+        status = mh_tokens_add_file(dataset, self, folder.paths[at], err);
+    mh_few_files_deinit(&folder);
+    return status;
+}
+
 static mh_status tokens_open(mh_dataset *dataset, const char *const *paths, size_t count,
                              mh_error *err)
 {
@@ -115,7 +162,7 @@ static mh_status tokens_open(mh_dataset *dataset, const char *const *paths, size
         if (status == MH_OK)
             take_text(self, text);
         if (status == MH_OK)
-            status = mh_tokens_add_file(dataset, self, text->path, err);
+            status = add_path(dataset, self, text->path, err);
     }
     mh_free(text);
     MH_TRY(status);

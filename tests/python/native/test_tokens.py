@@ -28,6 +28,19 @@ def windows(tokens: np.ndarray, size: int, stride: int) -> np.ndarray:
     return np.lib.stride_tricks.sliding_window_view(tokens, size + 1)[::stride]
 
 
+def test_a_folder_of_megatrons_files_is_one_line_of_tokens(tmp_path: Path) -> None:
+    tokens = rng.integers(0, 50000, 5000).astype("uint16")
+    write_megatron(tmp_path / "a", [tokens[:2000]], 8)
+    write_megatron(tmp_path / "b", [tokens[2000:]], 8)
+    found = loaded(tmp_path, window={"token": 64}, stride={"token": 17})
+    assert np.array_equal(found["x"], windows(tokens, 64, 17)[:, :-1])
+    with pytest.raises(ValueError, match="how long are windows"):
+        millhead.open(tmp_path)
+    for index in tmp_path.glob("*.idx"):
+        index.unlink()
+    assert "bytes" in millhead.open(tmp_path).fields  # any files that are called .bin
+
+
 @pytest.mark.parametrize("stored", ["uint16", "uint32", "int32"])
 @pytest.mark.parametrize("delivered", [None, "int32", "int64", "uint16"])
 def test_windows_are_what_numpy_cuts(tmp_path: Path, stored: str, delivered: str | None) -> None:
