@@ -169,6 +169,9 @@ typedef struct mh_native_sum {
     /* Of the waits, but for the first of each epoch: what the batch that was due still needed. */
     uint64_t wait_read_ns, wait_decode_ns, wait_place_ns;
     uint64_t map_ns, pin_ns; /* map= and pinning took, of all batches */
+    /* Of data behind URLs: requests that were made; reads that the cache answered, and not; bytes
+     * of those it did, which were checked, and of what it removed. */
+    uint64_t requests, cache_hits, cache_misses, cache_bytes, cache_evicted;
 } mh_native_sum;
 
 /* Everything the verdict is made from. */
@@ -312,6 +315,7 @@ typedef struct mh_fix {
     int millhead; /* 1: take millhead's DataLoader in place of torch's */
     double cost;  /* the cause's cost made this many times as large; 1: only settings change */
     int threads, in_flight; /* of a native loader */
+    int cache; /* 1: give one, where it has none. The gain is that of the epochs after the first */
 } mh_fix;
 
 typedef struct mh_verdict {

@@ -118,6 +118,11 @@ static int stages_event(mh_batches *batches, const mh_log_event *event)
     native->wait_place_ns += mh_log_or(event->wait_place, 0);
     native->pin_ns += mh_log_or(event->pin, 0);
     native->map_ns += mh_log_or(event->map, 0);
+    native->requests += mh_log_or(event->requests, 0);
+    native->cache_hits += mh_log_or(event->cache_hits, 0);
+    native->cache_misses += mh_log_or(event->cache_misses, 0);
+    native->cache_bytes += mh_log_or(event->cache_bytes, 0);
+    native->cache_evicted += mh_log_or(event->cache_evicted, 0);
     return 1;
 }
 

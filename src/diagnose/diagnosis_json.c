@@ -184,6 +184,10 @@ static void put_fix_settings(mh_jsonout *out, const mh_fix *fix)
         mh_jsonout_key(out, "in_flight");
         mh_jsonout_int(out, fix->in_flight);
     }
+    if (fix->cache) {
+        mh_jsonout_key(out, "cache");
+        mh_jsonout_bool(out, true);
+    }
     if (fix->in_order >= 0) {
         mh_jsonout_key(out, "in_order");
         mh_jsonout_bool(out, fix->in_order != 0);

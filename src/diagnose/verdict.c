@@ -706,7 +706,7 @@ void mh_verdict_init_sized(mh_verdict *verdict, size_t struct_size)
         .predicted_gain = 1,
         .possible_gain = 1,
         .stages.train = 1,
-        .fix_settings = {-1, -1, -1, -1, -1, 1, -1, -1},
+        .fix_settings = {-1, -1, -1, -1, -1, 1, -1, -1, 0},
         .fix = "measure the run: for batch in millhead.watch(loader), or millhead doctor -- "
                "python train.py",
     };

@@ -17,7 +17,8 @@
 #include <math.h>
 
 #define IN_FLIGHT_MOST 1024
-#define HEADROOM 1.2 /* more than is just enough: what a bound says is never quite reached */
+#define CACHE_WINS 1.1 /* times as much: it takes a disk */
+#define HEADROOM 1.2   /* more than is just enough: what a bound says is never quite reached */
 
 /* Samples a second. INFINITY: no bound. */
 typedef struct bounds {
@@ -153,16 +154,42 @@ static int larger(int now, double times, int most)
     return wanted > most ? most : (int)wanted;
 }
 
+/* What a cache would win from the second epoch on, when nothing is fetched any more. 1: there is
+ * one, or the data is not behind a URL. */
+static double gain_of_cache(const mh_inquiry *inquiry, const bounds *found)
+{
+    const mh_native_sum *native = &inquiry->facts->native;
+    if (!native->requests || native->cache_hits + native->cache_misses)
+        return 1;
+    return bounded(inquiry, found->cpu, INFINITY, INFINITY);
+}
+
+static void say_cache(mh_inquiry *inquiry, double gain)
+{
+    mh_verdict *out = inquiry->out;
+    out->fix_settings.cache = 1;
+    out->predicted_gain = gain;
+    mh_say_fix(out,
+               "cache=\"DIR:SIZE\" on a local disk: from the second epoch on nothing that fits "
+               "is fetched, which wins %.2gx",
+               gain);
+}
+
 static void say_reads(mh_inquiry *inquiry, const bounds *found)
 {
     mh_verdict *out = inquiry->out;
     const mh_native_sum *native = &inquiry->facts->native;
     int more = larger(native->in_flight, HEADROOM * found->wanted / found->reads, IN_FLIGHT_MOST);
+    const double cached = gain_of_cache(inquiry, found);
     out->cause = MH_CAUSE_LATENCY;
     mh_evidence(
         out, "a read takes %s: %d in flight give at most %.3g samples per second",
         MH_NS_TEXT((double)native->latency_ns / (double)(native->reads ? native->reads : 1)),
         native->in_flight, found->reads);
+    if (more <= native->in_flight && cached > 1) {
+        say_cache(inquiry, cached);
+        return;
+    }
     if (more <= native->in_flight) {
         mh_say_fix(out, "bring the data nearer, or into larger chunks: %d reads are in flight",
                    native->in_flight);
@@ -171,8 +198,14 @@ static void say_reads(mh_inquiry *inquiry, const bounds *found)
     out->fix_settings.in_flight = more;
     out->predicted_gain =
         bounded(inquiry, found->reads * more / native->in_flight, found->cpu, found->bandwidth);
-    mh_say_fix(out, "in_flight=%d (now %d), so that more reads wait side by side", more,
-               native->in_flight);
+    if (cached > out->predicted_gain * CACHE_WINS) {
+        out->fix_settings.in_flight = -1;
+        say_cache(inquiry, cached);
+        return;
+    }
+    mh_say_fix(out, "in_flight=%d (now %d), so that more reads wait side by side%s", more,
+               native->in_flight,
+               cached > 1 ? "; cache=\"DIR:SIZE\" fetches nothing from the second epoch on" : "");
 }
 
 static void say_cpu(mh_inquiry *inquiry, const bounds *found)
@@ -219,6 +252,17 @@ static int threads_hold_up(const mh_inquiry *inquiry, const bounds *found)
     return found->cpu < fmin(found->reads, found->bandwidth);
 }
 
+static void say_cached(mh_inquiry *inquiry)
+{
+    const mh_native_sum *native = &inquiry->facts->native;
+    const uint64_t reads = native->cache_hits + native->cache_misses;
+    if (reads)
+        mh_evidence(inquiry->out, "the cache answered %llu of %llu reads (%s, each checked)%s",
+                    (unsigned long long)native->cache_hits, (unsigned long long)reads,
+                    MH_BYTES((double)native->cache_bytes),
+                    native->cache_evicted ? " and removed others for want of room" : "");
+}
+
 void mh_native_judge(mh_inquiry *inquiry)
 {
     const bounds found = bounds_of(inquiry);
@@ -226,6 +270,7 @@ void mh_native_judge(mh_inquiry *inquiry)
     mh_say_waiting(inquiry);
     mh_evidence(inquiry->out, "a loop that never waits would use %.3g samples per second",
                 found.wanted);
+    say_cached(inquiry);
     if (map_holds_up(inquiry))
         say_map(inquiry);
     else if (computing && found.cpu < found.wanted)

@@ -91,6 +91,11 @@ typedef enum mh_log_kind {
     X(reads)                                                                                       \
     X(latency)                                                                                     \
     X(tasks)                                                                                       \
+    X(requests)                                                                                    \
+    X(cache_hits)                                                                                  \
+    X(cache_misses)                                                                                \
+    X(cache_bytes)                                                                                 \
+    X(cache_evicted)                                                                               \
     X(wait_read)                                                                                   \
     X(wait_decode)                                                                                 \
     X(wait_place)                                                                                  \

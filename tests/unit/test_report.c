@@ -249,10 +249,12 @@ static void test_fix_settings(void **state)
         mh_fix fix;
         const char *json;
     } cases[] = {
-        {{-1, -1, -1, -1, -1, 0.5, -1, -1}, "\"fix_settings\": {}"},
-        {{0, -1, -1, -1, -1, 1, -1, -1}, "\"fix_settings\": {\"num_workers\": 0}"},
-        {{-1, -1, -1, -1, -1, 1, 4, 64}, "\"fix_settings\": {\"threads\": 4, \"in_flight\": 64}"},
-        {{-1, 8, 0, 1, 1, 1, -1, -1},
+        {{-1, -1, -1, -1, -1, 0.5, -1, -1, 0}, "\"fix_settings\": {}"},
+        {{0, -1, -1, -1, -1, 1, -1, -1, 0}, "\"fix_settings\": {\"num_workers\": 0}"},
+        {{-1, -1, -1, -1, -1, 1, 4, 64, 0},
+         "\"fix_settings\": {\"threads\": 4, \"in_flight\": 64}"},
+        {{-1, -1, -1, -1, -1, 1, -1, -1, 1}, "\"fix_settings\": {\"cache\": true}"},
+        {{-1, 8, 0, 1, 1, 1, -1, -1, 0},
          "\"fix_settings\": {\"loader\": \"millhead\", \"prefetch_factor\": 8, "
          "\"in_order\": false, \"persistent_workers\": true}"},
     };

@@ -81,6 +81,32 @@ static void latency_asks_for_reads_in_flight(void **state)
     assert_true(verdict.predicted_gain > 1.9 && verdict.predicted_gain <= 2);
 }
 
+/* The CPUs would give 1000 a second; more requests than there may be are needed for as much. */
+static void data_behind_a_url_asks_for_a_cache(void **state)
+{
+    (void)state;
+    mh_native_sum native = made(0.01, 2000);
+    native.in_flight = 1024;
+    native.requests = 1000;
+    mh_verdict verdict = judged(20, native);
+    assert_int_equal(verdict.cause, MH_CAUSE_LATENCY);
+    assert_int_equal(verdict.fix_settings.cache, 1);
+    assert_int_equal(verdict.fix_settings.in_flight, -1);
+    assert_true(verdict.predicted_gain > 2.9 && verdict.predicted_gain <= 3);
+    assert_non_null(strstr(verdict.fix, "cache=\"DIR:SIZE\""));
+    assert_non_null(strstr(verdict.fix, "second epoch"));
+    native.cache_misses = 1000; /* there is one: this was its first epoch */
+    verdict = judged(20, native);
+    assert_int_equal(verdict.fix_settings.cache, 0);
+    assert_non_null(strstr(verdict.evidence[2], "the cache answered 0 of 1000 reads"));
+    native = made(0.01, 32);
+    native.requests = 1000; /* more in flight do as well, and take no disk */
+    verdict = judged(10, native);
+    assert_int_equal(verdict.fix_settings.in_flight, 39);
+    assert_int_equal(verdict.fix_settings.cache, 0);
+    assert_non_null(strstr(verdict.fix, "; cache="));
+}
+
 /* Reads bring 250 a second; with more of them in flight the CPUs are the bound, at 400. */
 static void a_gain_ends_at_the_other_bound(void **state)
 {
@@ -176,6 +202,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cpu_time_asks_for_threads),
         cmocka_unit_test(latency_asks_for_reads_in_flight),
+        cmocka_unit_test(data_behind_a_url_asks_for_a_cache),
         cmocka_unit_test(a_gain_ends_at_the_other_bound),
         cmocka_unit_test(a_full_machine_needs_cheaper_samples),
         cmocka_unit_test(a_loop_that_does_not_wait_is_healthy),

@@ -62,6 +62,11 @@ class Stages:
             "wait_place": since.get("wait_place_ns", 0),
             "pin": since.get("pin_ns", 0),
             "map": since.get("map_ns", 0),
+            "requests": since.get("requests", 0),
+            "cache_hits": since.get("cache_hits", 0),
+            "cache_misses": since.get("cache_misses", 0),
+            "cache_bytes": since.get("cache_bytes", 0),
+            "cache_evicted": since.get("cache_evicted_bytes", 0),
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -13,7 +14,9 @@ from typing import Any
 
 import millhead
 import millhead.report
+import numpy as np
 import pytest
+from helpers.fault_server import fault_server
 
 COMMAND = os.path.join(sysconfig.get_path("scripts"), "millhead")
 
@@ -135,3 +138,37 @@ def test_the_gain_is_called_a_bound(tmp_path: Path) -> None:
     text = done.stdout + done.stderr
     assert done.returncode == 0, text
     assert "  at most " in text and "expected: " not in text
+
+
+def watched_remote(address: str, cache: Path | None, run: Path) -> tuple[dict[str, Any], Path]:
+    with millhead.Loader(f"{address}/x.npy", 8, cache=cache, in_flight=1, output="numpy") as loader:
+        watched = millhead.watch(loader, run=run)
+        for _ in range(2):
+            for _ in watched:
+                time.sleep(0.0005)
+        found = watched.verdict()
+        watched.close()
+    return found, run
+
+
+def test_a_cache_is_named_for_data_behind_a_url(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    np.save(file, np.zeros((400, 200_000), np.uint8))
+    with fault_server({"/x.npy": file.getvalue()}) as server:
+        server.latency_s = 0.01
+        found, run = watched_remote(server.address, None, tmp_path / "uncached")
+        assert found["cause"] == "latency-bound", found
+        assert "cache=" in found["fix"] and "second epoch" in found["fix"]
+        stages = [line for line in events_of(run) if line["event"] == "stages"]
+        assert sum(line["requests"] for line in stages) >= 100
+        assert sum(line["cache_misses"] for line in stages) == 0
+        found, run = watched_remote(server.address, tmp_path / "cache", tmp_path / "cached")
+        stages = [line for line in events_of(run) if line["event"] == "stages"]
+        assert sum(line["cache_misses"] for line in stages) == 400
+        hits = sum(line["cache_hits"] for line in stages)
+        assert hits >= 400
+        assert sum(line["cache_bytes"] for line in stages) == hits * 200_000
+
+
+def events_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
