@@ -69,6 +69,9 @@ void mh_batch_skip(mh_batch *batch, uint64_t i);
 MH_MUST_CHECK mh_status mh_batch_place_apart(mh_batch *batch, uint64_t i, uint8_t **into,
                                              mh_error *err);
 
+/* All samples are placed, and mh_batch_finish has nothing to do. */
+bool mh_batch_is_even(const mh_batch *batch);
+
 /* All samples are placed: leaves out those that are skipped, and puts in those that were placed
  * apart. MH_ERR_NOMEM: there is no memory for what was put in. */
 MH_MUST_CHECK mh_status mh_batch_finish(mh_batch *batch, mh_error *err);

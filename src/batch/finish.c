@@ -165,10 +165,15 @@ static void finish_ragged(mh_array *array, const mh_batch *batch)
     array->bytes = (uint64_t)end * item;
 }
 
+bool mh_batch_is_even(const mh_batch *batch)
+{
+    return !atomic_load_explicit(&batch->uneven, memory_order_relaxed);
+}
+
 mh_status mh_batch_finish(mh_batch *batch, mh_error *err)
 {
     bool apart = false;
-    if (!atomic_load_explicit(&batch->uneven, memory_order_relaxed))
+    if (mh_batch_is_even(batch))
         return MH_OK;
     for (uint64_t i = 0; i < batch->planned && !apart; i++)
         apart = batch->apart[i] && !is_skipped(batch, i);

@@ -81,6 +81,42 @@ uint64_t mh_keyed_at(const mh_keyed *keyed, uint64_t position)
     return position;
 }
 
+static void four(const mh_keyed *keyed, uint64_t *positions)
+{
+    const uint64_t rows = keyed->rows, columns = keyed->columns;
+    uint64_t row[4], column[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        row[i] = positions[i] / columns;
+        column[i] = positions[i] % columns;
+    }
+    for (int round = 0; round < keyed->rounds; round += 2) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            column[i] += drawn(row[i] + keyed->keys[round], columns);
+            column[i] -= column[i] >= columns ? columns : 0;
+            row[i] += drawn(column[i] + keyed->keys[round + 1], rows);
+            row[i] -= row[i] >= rows ? rows : 0;
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        positions[i] = row[i] * columns + column[i];
+}
+
+void mh_keyed_several(const mh_keyed *keyed, uint64_t *positions, uint64_t count)
+{
+    uint64_t done = 0;
+    for (; done + 4 <= count; done += 4) {
+        four(keyed, positions + done);
+        for (uint64_t i = done; i < done + 4; i++)
+            if (positions[i] >= keyed->count) /* it walks on */
+                positions[i] = mh_keyed_at(keyed, positions[i]);
+    }
+    for (; done < count; done++)
+        positions[done] = mh_keyed_at(keyed, positions[done]);
+}
+
 uint64_t mh_keyed_find(const mh_keyed *keyed, uint64_t value)
 {
     uint64_t rows = keyed->rows, columns = keyed->columns;

@@ -28,6 +28,10 @@ void mh_keyed_init(mh_keyed *keyed, uint64_t count, uint64_t seed, uint64_t epoc
 /* What is at `position`, which is below count. */
 uint64_t mh_keyed_at(const mh_keyed *keyed, uint64_t position);
 
+/* The same of several positions, each of which becomes what is there. A round waits for the one
+ * before, but not for that of another position: together they take a fraction of the time. */
+void mh_keyed_several(const mh_keyed *keyed, uint64_t *positions, uint64_t count);
+
 /* The inverse: the position `value`, which is below count, is at. */
 uint64_t mh_keyed_find(const mh_keyed *keyed, uint64_t value);
 

@@ -66,6 +66,15 @@ uint64_t mh_order_at(mh_order *order, uint64_t nth)
     }
 }
 
+void mh_order_several(mh_order *order, uint64_t first, uint64_t count, uint64_t *out)
+{
+    const int keyed = order->kind == MH_ORDER_KEYED;
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = keyed ? mh_share_at(&order->share, first + i) : mh_order_at(order, first + i);
+    if (keyed)
+        mh_keyed_several(&order->keyed, out, count);
+}
+
 int mh_order_prepare(mh_order *order, uint64_t nth)
 {
     if (order->kind != MH_ORDER_TORCH)

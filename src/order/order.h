@@ -32,6 +32,9 @@ uint64_t mh_order_length(const mh_order *order);
 /* The rank's sample number `nth`, which is below the length. */
 uint64_t mh_order_at(mh_order *order, uint64_t nth);
 
+/* Those from `first` on, `count` of them. */
+void mh_order_several(mh_order *order, uint64_t first, uint64_t count, uint64_t *out);
+
 /* Does a bounded part (some milliseconds) of the work that sample `nth` needs first; 1 when nothing
  * is left of it. Only a torch shuffle that is entered far from its front has any. */
 int mh_order_prepare(mh_order *order, uint64_t nth);

@@ -173,9 +173,11 @@ void mh_stream_take(mh_stream *self, const mh_stream_batch *batch, uint64_t *num
         numbers[i] = mh_blocks_at(self->blocks, &self->share, first + i, &positions[i]);
     uint64_t position = start_of(self, self->epoch) + o->rank + first * o->world;
     const bool all = mh_choice_is_all(&self->choice);
+    if (self->order)
+        mh_order_several(self->order, first, batch->samples, numbers);
     for (uint64_t i = 0; i < batch->samples && self->order; i++, position += o->world) {
-        uint64_t place = mh_order_at(self->order, first + i);
-        numbers[i] = all ? place : mh_choice_at(&self->choice, o->seed, self->epoch, place, 0);
+        if (!all)
+            numbers[i] = mh_choice_at(&self->choice, o->seed, self->epoch, numbers[i], 0);
         positions[i] = position;
     }
 }

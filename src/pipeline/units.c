@@ -419,6 +419,8 @@ static void place(mh_work_room *room)
         placed(self, way, good, MH_OK, NULL);
     }
     mh_times_task(room, MH_TIME_PLACE, began, ended);
+    if (way->left == 1 && mh_batch_is_even(way->batch)) /* finishing is no task of its own */
+        mh_work_over(self, way, 1);
     self->sync.working--;
     wake(self);
     pthread_mutex_unlock(&self->sync.lock);

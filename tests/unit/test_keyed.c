@@ -26,6 +26,18 @@ static void check_even(const uint32_t *counts, size_t size, double expected, dou
         fail_msg("%s: chi-square %g with %g degrees of freedom", what, chi, freedom);
 }
 
+/* Several at once are what each is alone; not only in fours. */
+static void check_several(const mh_keyed *keyed, uint64_t first, uint64_t count)
+{
+    uint64_t found[7];
+    count = count < 7 ? count : 7;
+    for (uint64_t i = 0; i < count; i++)
+        found[i] = first + i;
+    mh_keyed_several(keyed, found, count);
+    for (uint64_t i = 0; i < count; i++)
+        assert_int_equal(found[i], mh_keyed_at(keyed, first + i));
+}
+
 /* Marks what comes and fails on what comes twice; the inverse leads back. */
 static void check_bijection(uint64_t count, uint64_t seed, uint64_t epoch)
 {
@@ -38,6 +50,8 @@ static void check_bijection(uint64_t count, uint64_t seed, uint64_t epoch)
         assert_true(value < count);
         assert_int_equal(seen[value]++, 0);
         assert_int_equal(mh_keyed_find(&keyed, value), position);
+        if (position % 5 == 0)
+            check_several(&keyed, position, count - position);
     }
     free(seen);
 }
