@@ -13,7 +13,7 @@ others=$(grep -v '^mh_' "$scratch/exported")
 
 # Statements that declare a function, whether MH_API is written there or not; what is static inline
 # is compiled into the caller, and types are no functions.
-"${CC:-cc}" -E -P -x c -I "$headers" "$headers/millhead/millhead.h" | tr '\n' ' ' | tr ';{}' '\n\n\n' |
+${CC:-cc} -E -P -x c -I "$headers" "$headers/millhead/millhead.h" | tr '\n' ' ' | tr ';{}' '\n\n\n' |
     grep -vE 'static inline|^ *typedef' | grep -o 'mh_[a-z0-9_]*(' | tr -d '(' | sort -u >"$scratch/declared"
 [ -s "$scratch/declared" ] || fail "no declaration found in $headers"
 # every header is a part of millhead.h
