@@ -625,10 +625,15 @@ static void settings_facts(const mh_loader_seen *seen, mh_facts *facts)
     memcpy(facts->kind, seen->kind, sizeof facts->kind);
 }
 
-static void add_excess(void *argument, uint32_t work, uint64_t ns)
+/* In its first batch a worker imports, opens files and fills caches: that is its start. */
+static int add_excess(void *argument, uint32_t number, uint64_t ns)
 {
     mh_batches *batches = argument;
-    ((work_record *)mh_records_at(&batches->works, work))->excess += ns;
+    work_record *work = mh_records_at(&batches->works, number);
+    if (work->key.nth == 0)
+        return 0;
+    work->excess += ns;
+    return 1;
 }
 
 static void add_to_sum(mh_work_sum *sum, const work_record *work)

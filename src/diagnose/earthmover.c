@@ -307,9 +307,10 @@ static mh_status make_batches(const mh_earth *earth, fetched **out, size_t *coun
     return good ? MH_OK : mh_fail(err, MH_ERR_NOMEM, "no memory for %zu samples", earth->get_count);
 }
 
-static void add_excess(void *argument, uint32_t work, uint64_t ns)
+static int add_excess(void *argument, uint32_t work, uint64_t ns)
 {
     ((fetched *)argument)[work].excess += ns;
+    return 1;
 }
 
 /* Which fetched batch was delivered when is not in the log. Loaders hand out orders in turn, so the

@@ -28,10 +28,10 @@ MH_MUST_CHECK int mh_samples_add(mh_samples *samples, uint64_t ns, uint32_t work
 
 /* Median, quantiles and slow samples into the facts. There were `all` samples; those not in the
  * list were shorter than any that is, and took `rest_ns` together. Calls `excess` for each slow one
- * with what it took above the median. MH_ERR_NOMEM. */
+ * with what it took above the median; 0: it does not count as slow. MH_ERR_NOMEM. */
 MH_MUST_CHECK mh_status mh_samples_facts(const mh_samples *samples, uint64_t all, uint64_t rest_ns,
                                          mh_facts *facts,
-                                         void (*excess)(void *, uint32_t work, uint64_t ns),
+                                         int (*excess)(void *, uint32_t work, uint64_t ns),
                                          void *argument, mh_error *err);
 
 /* --- usages.c: what processes and the machine used --- */

@@ -31,7 +31,7 @@ static uint64_t quantile(const mh_histogram *histogram, uint64_t short_count, ui
 }
 
 mh_status mh_samples_facts(const mh_samples *samples, uint64_t all, uint64_t rest_ns,
-                           mh_facts *facts, void (*excess)(void *, uint32_t work, uint64_t ns),
+                           mh_facts *facts, int (*excess)(void *, uint32_t work, uint64_t ns),
                            void *argument, mh_error *err)
 {
     if (all < samples->count)
@@ -60,8 +60,7 @@ mh_status mh_samples_facts(const mh_samples *samples, uint64_t all, uint64_t res
         const mh_sample_time *sample = &samples->items[at];
         if ((double)sample->ns <= SLOW_MEDIANS * (double)median)
             continue;
-        facts->samples_slow++;
-        excess(argument, sample->work, sample->ns - median);
+        facts->samples_slow += excess(argument, sample->work, sample->ns - median) != 0;
     }
     return MH_OK;
 }

@@ -15,6 +15,7 @@
 /* Few slow samples: more than one in twenty are not a tail but another kind of sample. Or: in few
  * batches, that hold nearly all of the excess; unless they are those of the first epoch. */
 #define TAIL_SHARE 0.05
+#define TAIL_SAMPLES 3 /* one or two are an accident */
 #define TAIL_BATCHES 0.25
 #define TAIL_HELD 0.8
 /* Waiting that a replay of measured stages does not show is noise up to this gain. */
@@ -273,7 +274,8 @@ static int few_slow_samples(const mh_inquiry *inquiry)
 {
     const mh_facts *facts = inquiry->facts;
     const mh_sums *sums = &inquiry->sums;
-    if (!facts->samples_slow || sums->excess <= 0 || mh_lock_is_shared(&inquiry->load))
+    if (facts->samples_slow < TAIL_SAMPLES || sums->excess <= 0 ||
+        mh_lock_is_shared(&inquiry->load))
         return 0;
     if ((double)facts->samples_slow <= TAIL_SHARE * (double)facts->samples_timed)
         return 1;
