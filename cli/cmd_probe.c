@@ -20,14 +20,17 @@ static void print_help(void)
         "in sequence and at random, and the way to a device. In a directory (default: this\n"
         "one) a temporary file without a name is written, so that nothing stays behind; where\n"
         "that is not allowed the largest file in it is read. A file is only read. Of the file\n"
-        "behind an http(s) URL large and small ranges are read (with libcurl, if installed).\n"
+        "behind a URL (http, https, s3) large and small ranges are read, then with more and more\n"
+        "requests at a time: that says what in_flight= is for (with libcurl, if installed).\n"
         "\n"
         "options:\n"
         "  --size SIZE   how much of a file is used, at most (default 256MiB)\n"
         "  --seconds S   how long it may take, about (default 8)\n"
         "  --read-only   write nothing in a directory either\n"
+        "  --storage KEY=VALUE,...   of a URL: endpoint_url, profile, region, anon=true\n"
         "  --json        one JSON object: path, file, bytes, network (null: a local path),\n"
-        "                tiers (name, mb_per_s, latency_us, how; null: not measured). A file\n"
+        "                in_flight (of a URL), tiers (name, mb_per_s, latency_us, how; null: not "
+        "measured). A file\n"
         "                of it is what doctor and plan whatif take as --probe FILE\n"
         "  --help        this text\n");
 }
@@ -108,6 +111,8 @@ static void print_json(const mh_probe *probe, const char *path)
         mh_cli_print_quoted(probe->network);
     else
         (void)printf("null");
+    if (probe->in_flight)
+        (void)printf(", \"in_flight\": %" PRIu32, probe->in_flight);
     (void)printf(", \"tiers\": [");
     for (size_t at = 0; at < probe->tier_count; at++) {
         const mh_probe_tier *tier = &probe->tiers[at];
@@ -146,7 +151,11 @@ static void print_table(const mh_probe *probe, bool url)
         (void)printf("It comes over a network (%s): copy what is read more than once to a local "
                      "disk.\n",
                      probe->network);
-    else if (*probe->network)
+    if (probe->in_flight)
+        (void)printf("More than %" PRIu32 " requests at a time win nothing: in_flight=%" PRIu32
+                     ".\n",
+                     probe->in_flight, probe->in_flight);
+    if (!url && *probe->network)
         (void)printf("It lies on a network mount (%s): copy what is read more than once to a local "
                      "disk.\n",
                      probe->network);
@@ -164,6 +173,7 @@ int mh_cmd_probe(int argc, char **argv)
         {"--size", MH_CLI_SIZE, &options.bytes, 0},
         {"--seconds", MH_CLI_SECONDS, &options.seconds, 0},
         {"--read-only", MH_CLI_FLAG, &read_only, 0},
+        {"--storage", MH_CLI_TEXT, &options.storage, 0},
         {"--json", MH_CLI_FLAG, &json, 0},
         {"--help", MH_CLI_FLAG, &help, 0},
     };

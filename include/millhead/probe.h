@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-#define MH_PROBE_TIERS 5
+#define MH_PROBE_TIERS 6
 
 /* One place data comes from. */
 typedef struct mh_probe_tier {
@@ -24,7 +24,7 @@ typedef struct mh_probe_tier {
 
 typedef struct mh_probe_options {
     size_t struct_size; /* set by mh_probe_options_init */
-    const char *path;   /* a directory, a file, or an http(s) URL */
+    const char *path;   /* a directory, a file, or a URL */
     uint64_t bytes;     /* how much of a file is used, at most */
     double seconds;     /* for all of it, about */
     int read_only;      /* 1: write nothing, read a file that is there */
@@ -32,6 +32,7 @@ typedef struct mh_probe_options {
      * stops with MH_ERR_CLOSED. */
     int (*progress)(void *, const char *what, double share);
     void *progress_arg;
+    const char *storage; /* of a URL: "endpoint_url=...", as of a dataset; or NULL */
 } mh_probe_options;
 
 typedef struct mh_probe {
@@ -42,6 +43,8 @@ typedef struct mh_probe {
     uint64_t bytes;    /* of it were used */
     char network[200]; /* "nfs4 at /data" where the path lies on such a mount, "https at HOST" for
                           a URL; else empty */
+    uint32_t in_flight; /* of a URL: the requests at a time beyond which more won nothing; 0: not
+                           measured */
 } mh_probe;
 
 /* Fills *options with defaults: the current directory, 256 MiB, 8 seconds. Any thread. */
@@ -58,11 +61,11 @@ MH_API int mh_probe_is_url(const char *path);
  * behind whatever happens; where it may not write, or with read_only, it reads the largest of the
  * files found there. A file is only read. Reads of storage pass by the page cache (O_DIRECT), or
  * drop it first. Of the file behind a URL ranges are read, large ones in order and small ones
- * anywhere, over one connection; where the server gives no ranges, the file from its start, at most
- * `bytes` of it. On failure *out is untouched.
+ * anywhere, over one connection, then parts with 1 to 256 requests at a time; where the server
+ * gives no ranges, the file from its start, at most `bytes` of it. On failure *out is untouched.
  * Errors: MH_ERR_NOT_FOUND (no such path, or no file to read), MH_ERR_IO (not readable; with
  * sys_errno ENOSPC: not enough room, both figures in the message), MH_ERR_TIMEOUT (a server that
- * is silent for 10 seconds), MH_ERR_UNSUPPORTED (a URL that is not of http; with sys_errno ENOPKG:
+ * is silent for 10 seconds), MH_ERR_UNSUPPORTED (a URL that no source reads; with sys_errno ENOPKG:
  * libcurl is not installed, ELIBACC: libmillhead-net.so is not, ENOSYS: the library was built
  * without libcurl), MH_ERR_INVALID, MH_ERR_NOMEM, MH_ERR_CLOSED. One thread at a time. */
 MH_API MH_MUST_CHECK mh_status mh_probe_run(mh_probe *out, const mh_probe_options *options,

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -305,12 +306,25 @@ static mh_status measure_path(probing *probe, mh_error *err)
     return status;
 }
 
+/* What loaders do is measured wherever the server gives ranges. */
+static mh_status measure_far(mh_probe *far, const mh_probe_options *options, double seconds,
+                             mh_error *err)
+{
+    const char *path = options->path;
+    if (strncasecmp(path, "http://", 7) != 0 && strncasecmp(path, "https://", 8) != 0)
+        return mh_probe_requests(far, options, true, seconds, 0, err);
+    MH_TRY(mh_probe_url(far, options, seconds / 2, 0, err));
+    if (far->tiers[far->tier_count - 1].mb_per_s < 0) /* no ranges */
+        return MH_OK;
+    return mh_probe_requests(far, options, false, seconds / 2, TIME_URL / 2, err);
+}
+
 /* The network first: an address that is wrong is told at once. */
 static mh_status measure_url(probing *probe, mh_error *err)
 {
     double seconds = probe->options->seconds;
     mh_probe far = {0};
-    MH_TRY(mh_probe_url(&far, probe->options, seconds * TIME_URL, probe->done, err));
+    MH_TRY(measure_far(&far, probe->options, seconds * TIME_URL, err));
     probe->done = TIME_URL;
     *probe->out = far;
     probe->out->tier_count = 0;

@@ -29,6 +29,12 @@ MH_MUST_CHECK mh_status mh_probe_file_open(mh_probe_file *file, mh_probe *out,
 MH_MUST_CHECK mh_status mh_probe_url(mh_probe *out, const mh_probe_options *options, double seconds,
                                      double done, mh_error *err);
 
+/* Reads from the URL that is the path with more and more requests under way, as loaders do: adds
+ * the tier "network requests" and sets out->in_flight; with `all` the two of mh_probe_url before
+ * it. */
+MH_MUST_CHECK mh_status mh_probe_requests(mh_probe *out, const mh_probe_options *options, bool all,
+                                          double seconds, double done, mh_error *err);
+
 /* A new tier with nothing measured yet. */
 mh_probe_tier *mh_probe_add_tier(mh_probe *out, const char *name);
 

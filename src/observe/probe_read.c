@@ -58,6 +58,15 @@ static bool read_tiers(mh_json *json, mh_probe *out)
     return token.kind == MH_JSON_ARRAY_END && out->tier_count > 0;
 }
 
+static bool read_in_flight(const mh_json_token *value, mh_probe *out)
+{
+    uint64_t number;
+    if (!mh_json_uint64(value, &number) || number > UINT32_MAX)
+        return false;
+    out->in_flight = (uint32_t)number;
+    return true;
+}
+
 static bool read_probe(mh_json *json, mh_probe *out)
 {
     mh_json_token key, value;
@@ -69,6 +78,8 @@ static bool read_probe(mh_json *json, mh_probe *out)
             read_string(&value, out->file, sizeof out->file);
         else if (mh_json_is(&key, "network"))
             read_string(&value, out->network, sizeof out->network);
+        else if (mh_json_is(&key, "in_flight") && value.kind == MH_JSON_NUMBER_VALUE)
+            good = read_in_flight(&value, out);
         else if (mh_json_is(&key, "bytes") && value.kind == MH_JSON_NUMBER_VALUE)
             (void)mh_json_uint64(&value, &out->bytes);
         else

@@ -34,8 +34,8 @@ timeout 10 "$millhead" probe "$scratch/pipe" >"$scratch/out" 2>"$scratch/err"
 [ $? -eq 1 ] || fail "a pipe was not refused at once"
 bad 1 probe "$scratch/data" --size 900000TB
 contains "$err" "the probe needs 900000000000 MB (probe): free some"
-bad 2 probe s3://bucket/shard.tar
-contains "$err" "is not an http:// or https:// URL"
+bad 2 probe ftp://bucket/shard.tar
+contains "$err" "ftp:// is not supported"
 bad 1 probe http://127.0.0.1:1/shard.tar
 bad 2 probe "$scratch/data" extra
 bad 2 probe "$scratch/data" --size 1kB

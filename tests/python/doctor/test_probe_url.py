@@ -71,7 +71,9 @@ def _refuses(code: int, *arguments: object, **variables: str) -> str:
 
 def test_large_ranges_tell_the_bandwidth_and_small_ones_the_latency(site: str) -> None:
     found, tiers = _probe(f"{site}/shard.tar")
-    assert list(tiers) == ["memory copy", "network sequential", "network random", "host to device"]
+    network = ["network sequential", "network random", "network requests"]
+    assert list(tiers) == ["memory copy", *network, "host to device"]
+    assert found["in_flight"] in (1, 4, 16, 64, 256)
     assert found["bytes"] == SIZE
     assert found["network"] == f"http at {site.removeprefix('http://')}"
     large, small = tiers["network sequential"], tiers["network random"]
@@ -98,7 +100,8 @@ def test_the_small_reads_share_one_connection(site: str) -> None:
     before = waiting()
     _, tiers = _probe(f"{site}/shard.tar")
     assert int(tiers["network random"]["how"].split()[0]) > 20
-    assert waiting() - before <= 8
+    side_by_side = 1 + 4 + 16 + 64 + 256
+    assert waiting() - before <= 8 + side_by_side  # and there were thousands of reads
 
 
 def test_a_file_shorter_than_a_piece_is_read_whole(site: str) -> None:
@@ -162,9 +165,9 @@ def test_a_server_that_says_nothing_is_not_waited_for_without_end() -> None:
 
 
 def test_other_schemes_are_refused() -> None:
-    for url in ("s3://bucket/shard.tar", "file:///etc/hostname", "gs://bucket/x"):
+    for url in ("ftp://host/shard.tar", "file:///etc/hostname", "gs://bucket/x"):
         message = _refuses(2, url)
-        assert "is not an http:// or https:// URL" in message
+        assert "is not supported" in message
         assert "mount it and give the path" in message
 
 
