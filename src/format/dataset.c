@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "base/alloc.h"
+#include "base/braces.h"
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "format/format.h"
@@ -14,6 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#define PATHS_MOST (1u << 20)
 
 /* Whatever else is a folder comes before plain folders. */
 const mh_format *const mh_formats[] = {&mh_format_npy,
@@ -383,6 +387,35 @@ static mh_status open_parts(mh_dataset *dataset, const char *const *paths, size_
     return MH_OK;
 }
 
+/* A file that is called so is meant itself. */
+static bool is_pattern(const char *path)
+{
+    return mh_braces_has(path) && access(path, F_OK) != 0;
+}
+
+static mh_status expand_paths(char ***list, size_t *count, const char *const *paths, size_t given,
+                              mh_error *err)
+{
+    for (size_t i = 0; i < given; i++)
+        if (is_pattern(paths[i]))
+            MH_TRY(mh_braces_expand(list, count, paths[i], PATHS_MOST, err));
+        else
+            MH_TRY(mh_braces_add(list, count, paths[i], err));
+    return MH_OK;
+}
+
+static mh_status open_expanded(mh_dataset *dataset, const char *const *paths, size_t count,
+                               mh_dataset_options *options, mh_error *err)
+{
+    char **list = NULL;
+    size_t expanded = 0;
+    mh_status status = expand_paths(&list, &expanded, paths, count, err);
+    if (status == MH_OK)
+        status = open_parts(dataset, (const char *const *)list, expanded, options, err);
+    mh_braces_free(list, expanded);
+    return status;
+}
+
 mh_status mh_dataset_open(mh_dataset **out, const char *const *paths, size_t count,
                           const mh_dataset_options *given, mh_error *err)
 {
@@ -399,7 +432,7 @@ mh_status mh_dataset_open(mh_dataset **out, const char *const *paths, size_t cou
     if (!dataset)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a dataset");
     atomic_init(&dataset->refs, 1);
-    mh_status status = open_parts(dataset, paths, count, &options, err);
+    mh_status status = open_expanded(dataset, paths, count, &options, err);
     dataset->stamp = mh_source_rest();
     if (status != MH_OK) {
         mh_dataset_unref(dataset);

@@ -169,3 +169,19 @@ def test_references_are_read_from_where_they_lie(
         make_references(bucket / "refs.json", address)
         assert_same(epoch(f"{address}/refs.json", window=WINDOW), wanted)
         assert_same(epoch(bucket / "refs.json", window=WINDOW), wanted)
+
+
+def test_braces_stand_for_many_urls(bucket: Path, tmp_path: Path) -> None:
+    for year in range(9, 12):
+        make_store(bucket / f"y-{year:02}.zarr")
+        np.save(bucket / f"n-{year}.npy", np.arange(year))
+    stores = [bucket / f"y-{year:02}.zarr" for year in range(9, 12)]
+    wanted = epoch(stores, window=WINDOW, join="y")
+    assert len(wanted["x"]) == 60
+    with servers.nginx(tmp_path, bucket) as address:
+        assert_same(epoch(f"{address}/y-{{09..11}}.zarr", window=WINDOW, join="y"), wanted)
+        with pytest.raises(ValueError, match="goes down"):
+            millhead.open(f"{address}/y-{{11..9}}.zarr", window=WINDOW)
+    assert_same(epoch(f"{bucket}/y-{{09..11}}.zarr", window=WINDOW, join="y"), wanted)
+    (bucket / "{1..2}.npy").write_bytes((bucket / "n-9.npy").read_bytes())
+    assert len(millhead.open(bucket / "{1..2}.npy")) == 9  # a file that is called so
