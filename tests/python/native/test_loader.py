@@ -518,7 +518,6 @@ def test_what_is_wrong_with_the_data_has_its_exception(paths: list[str], tmp_pat
         ({"batchsize": 2}, TypeError, "'batchsize': did you mean 'batch_size'"),
         ({"sideways": 2}, TypeError, "unexpected keyword argument 'sideways'$"),
         ({"fields": "x"}, TypeError, "list of names"),
-        ({"fields": ["_index"]}, ValueError, "_index"),
         ({"batch_size": 0}, ValueError, "batch_size should be from 1"),
         ({"batch_size": 1.5}, TypeError, "batch_size should be a number"),
         ({"prefetch": 0}, ValueError, "prefetch"),
@@ -535,6 +534,13 @@ def test_arguments_that_make_no_sense_are_refused_by_name(
 ) -> None:
     with pytest.raises(kind, match=words):
         millhead.Loader(paths, **options)
+
+
+def test_the_numbers_of_samples_come_alone_where_nothing_else_is_named(paths: list[str]) -> None:
+    batches = list(millhead.Loader(paths, 10, fields=["_index"]))
+    assert [list(batch) for batch in batches] == [["_index"]] * len(batches)
+    numbers = [int(number) for batch in batches for number in batch["_index"]]
+    assert numbers == list(range(len(np.load(paths[0]))))
 
 
 def test_options_become_the_texts_that_the_command_line_takes() -> None:
