@@ -131,18 +131,28 @@ static PyObject *inverse_of(PyObject *dict)
     return inverse;
 }
 
+static PyObject *core_bind_dlpack(PyObject *self, PyObject *arguments)
+{
+    PyObject *capsule, *from_dlpack;
+    mh_module *module = PyModule_GetState(self);
+    if (!PyArg_ParseTuple(arguments, "OO:bind_dlpack", &capsule, &from_dlpack))
+        return NULL;
+    const mh_dl_exchange *table = dlpack_table(module, capsule);
+    if (PyErr_Occurred())
+        return NULL;
+    module->dlpack = table;
+    replace(&module->from_dlpack, from_dlpack);
+    Py_RETURN_NONE;
+}
+
 static PyObject *core_bind_torch(PyObject *self, PyObject *arguments)
 {
     mh_module *module = PyModule_GetState(self);
     PyObject *tensor, *stack, *empty, *dtypes, *array, *scalars;
-    PyObject *capsule, *from_dlpack, *strided, *collate_map, *cpu, *modes;
-    if (!PyArg_ParseTuple(arguments, "OOOO!OO!OOOO!OO!:bind_torch", &tensor, &stack, &empty,
-                          &PyDict_Type, &dtypes, &array, &PyTuple_Type, &scalars, &capsule,
-                          &from_dlpack, &strided, &PyDict_Type, &collate_map, &cpu, &PyTuple_Type,
-                          &modes))
-        return NULL;
-    module->dlpack = dlpack_table(module, capsule);
-    if (PyErr_Occurred())
+    PyObject *strided, *collate_map, *cpu, *modes;
+    if (!PyArg_ParseTuple(arguments, "OOOO!OO!OO!OO!:bind_torch", &tensor, &stack, &empty,
+                          &PyDict_Type, &dtypes, &array, &PyTuple_Type, &scalars, &strided,
+                          &PyDict_Type, &collate_map, &cpu, &PyTuple_Type, &modes))
         return NULL;
     Py_XDECREF(module->type_codes);
     module->type_codes = inverse_of(dtypes);
@@ -155,7 +165,6 @@ static PyObject *core_bind_torch(PyObject *self, PyObject *arguments)
     replace(&module->stack, stack);
     replace(&module->empty, empty);
     replace(&module->dtypes, dtypes);
-    replace(&module->from_dlpack, from_dlpack);
     replace(&module->strided, strided);
     replace(&module->cpu, cpu);
     replace(&module->modes, modes);
@@ -292,10 +301,13 @@ static PyObject *core_arm_point(PyObject *self, PyObject *arguments)
 #endif
 
 static PyMethodDef core_functions[] = {
+    {"bind_dlpack", core_bind_dlpack, METH_VARARGS,
+     "bind_dlpack(table or None, from_dlpack): make known how torch makes tensors over memory."},
     {"bind_torch", core_bind_torch, METH_VARARGS,
-     "bind_torch(Tensor, stack, empty, dtypes, ndarray, scalars, table or None, from_dlpack, "
-     "strided, collate_map, cpu, modes): "
-     "make torch known."},
+     "bind_torch(Tensor, stack, empty, dtypes, ndarray, scalars, strided, collate_map, cpu, "
+     "modes): make the rest of torch known; bind_dlpack comes first."},
+    {"tensor_over", mh_core_tensor_over, METH_O,
+     "tensor_over(NativeArray): torch's tensor over the same memory."},
     {"gather", core_gather, METH_VARARGS,
      "gather(columns, indices): the batch of those rows, or NotImplemented."},
     {"collate", core_collate, METH_O,

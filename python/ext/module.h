@@ -66,7 +66,7 @@ MH_TYPE_LIST(X)
         .slots = word##_slots,                                                                     \
     }
 
-/* What bind_torch makes known, NULL before. */
+/* What bind_torch and bind_dlpack make known, NULL before. */
 #define MH_TORCH_LIST(X)                                                                           \
     X(PyTypeObject, tensor_type)                                                                   \
     X(PyTypeObject, array_type)   /* numpy.ndarray, or None without numpy */                       \
@@ -97,7 +97,7 @@ typedef struct mh_module {
 #undef X
     } name;
     PyObject *object_init;        /* object.__init__ */
-    const mh_dl_exchange *dlpack; /* torch's table; NULL before bind_torch, or torch is older */
+    const mh_dl_exchange *dlpack; /* torch's table; NULL before bind_dlpack, or torch is older */
     mh_busiest_disk disk;         /* of system() */
 } mh_module;
 
@@ -110,6 +110,9 @@ void mh_object_free(PyObject *self);
 
 /* Sets the Python exception an mh_error stands for; always returns NULL. */
 PyObject *mh_raise(const mh_module *module, const mh_error *err);
+
+/* --- native_array.c: a function of the module --- */
+PyObject *mh_core_tensor_over(PyObject *module, PyObject *array);
 
 /* --- pool.c --- */
 mh_pool *mh_pool_of(PyObject *pool); /* the pool behind a Pool object */

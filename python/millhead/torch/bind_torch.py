@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch.utils.data._utils.collate import default_collate_fn_map
-from torch.utils.dlpack import from_dlpack
 
 from millhead import _core
+from millhead._native_arrays import bind_dlpack
 
 #: By DLPack's code of the kind: ints, unsigned ones, floats, bfloat16, complex numbers, bool.
 _KINDS = {
@@ -32,13 +32,11 @@ def _bind() -> None:
         pass
     else:
         array, scalars = numpy.ndarray, (numpy.number, numpy.bool_)
-    # Since torch 2.10. An older torch is served through what every tensor has: slower by a microsecond
-    # for each tensor of a batch.
-    table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     # Torch's own dictionary, which users may extend: the C collate looks whether they did.
     collate_map = default_collate_fn_map
     # Private, and the only way to ask: how many modes of either kind are active in this thread.
     modes = (torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack)
+    bind_dlpack()
     _core.bind_torch(
         torch.Tensor,
         torch.stack,
@@ -46,8 +44,6 @@ def _bind() -> None:
         _DTYPES,
         array,
         scalars,
-        table,
-        from_dlpack,
         torch.strided,
         collate_map,
         torch.device("cpu"),
