@@ -213,6 +213,17 @@ static bool all_skipped(mh_under_way *taken)
     return true;
 }
 
+/* What the consumer holds must not stop what is read ahead: one slot more, while memory allows. */
+static void make_room(mh_loader *self)
+{
+    mh_error full;
+    mh_pool_stats pool;
+    if (mh_pool_unheld(self->pool) > self->depth)
+        return;
+    mh_pool_stats_read(self->pool, &pool);
+    (void)!mh_pool_reserve(self->pool, self->slot_bytes, pool.slots + 1, &full);
+}
+
 static mh_status hand_out(mh_loader *self, mh_under_way *taken, mh_batch **out, mh_error *err)
 {
     mh_batch *batch = taken->batch;
@@ -222,6 +233,7 @@ static mh_status hand_out(mh_loader *self, mh_under_way *taken, mh_batch **out, 
         mh_batch_unref(batch);
         return taken->error.code;
     }
+    make_room(self);
     /* one slot is kept moving where the consumer holds all others */
     if (mh_batch_hand_over(batch, self->pool, 1, 0) == MH_HANDOVER_CROWDED) {
         mh_status status = mh_batch_copy_out(batch, err);

@@ -27,6 +27,8 @@
 #define BLOCK_PARTS 16u
 #define BLOCK_BYTES (UINT64_C(1) << 20)
 #define HELD_SLOTS 2u /* `for batch in loader` holds one while it asks for the next */
+#define KEPT_SHARE                                                                                 \
+    16u /* of the memory that units have otherwise, for batches that are kept longer */
 
 /* --- options --- */
 
@@ -108,8 +110,8 @@ static bool has_ragged(const mh_dataset *dataset)
     return false;
 }
 
-/* Of the memory for a dataset of units, slots have at most half; where batches differ in size, they
- * have room for some that are larger. */
+/* Of the memory for a dataset of units, slots have at most half, and a share for batches that the
+ * consumer keeps; where batches differ in size, they have room for some that are larger. */
 static mh_status divide(const mh_loader *self, uint64_t batch_bytes, uint64_t *slots,
                         uint64_t *units, mh_error *err)
 {
@@ -126,6 +128,7 @@ static mh_status divide(const mh_loader *self, uint64_t batch_bytes, uint64_t *s
         return MH_OK;
     if (has_ragged(self->dataset))
         wanted += wanted / 2;
+    wanted += budget / KEPT_SHARE;
     *slots = wanted < budget / 2 ? wanted : budget / 2;
     if (*slots < batch_bytes)
         *slots = batch_bytes;
