@@ -131,11 +131,22 @@ def millhead_loader(store: str, batches: int) -> Any:
     )  # fmt: skip
 
 
-def samples_of(batch: Any) -> np.ndarray[Any, Any]:
-    """Sample, field, time, latitude, longitude."""
-    if isinstance(batch, dict):
-        return np.stack([np.asarray(batch[name]) for name in FIELDS], axis=1)
-    return np.asarray(batch)
+class Kept:
+    """What all batches held, copied, so that the loop lets go of each as a training loop does."""
+
+    def __init__(self, batches: int) -> None:
+        shape = (batches, BATCH, len(FIELDS), *PATCH.values())
+        self.samples = np.full(shape, np.nan, np.float32)  # memory is touched before the clock runs
+        self.index: list[int] = []
+
+    def keep(self, number: int, batch: Any) -> None:
+        """Sample, field, time, latitude, longitude."""
+        if not isinstance(batch, dict):
+            self.samples[number] = batch
+            return
+        for at, name in enumerate(FIELDS):
+            self.samples[number, :, at] = batch[name]
+        self.index += batch["_index"].tolist()
 
 
 # --- the loop
@@ -158,24 +169,24 @@ class Log:
         return now
 
 
-def train(
-    batches: Iterator[Any], count: int, step_s: float, log: Log
-) -> tuple[list[Any], list[float]]:
-    """All batches but the first, which set-up took: what came, and the wait for each."""
-    kept, waits = [], []
-    for number in range(count):
+def train(batches: Iterator[Any], kept: Kept, step_s: float, log: Log) -> list[float]:
+    """All batches but the first, which set-up took: the wait for each."""
+    waits = []
+    for number in range(len(kept.samples)):
         if number:
             began = time.perf_counter()
-            kept.append(next(batches))
+            batch = next(batches)
             waits.append(time.perf_counter() - began)
+            kept.keep(number, batch)
         start = log.line("training start", batch=number)
         time.sleep(step_s)
         log.line("training end", batch=number, duration=time.time() - start)
-    return kept, waits
+    return waits
 
 
 def run(arm: str, store: str, step_s: float, order: list[int], log: Log) -> dict[str, Any]:
     count = len(order) // BATCH
+    kept = Kept(count)
     cpu = cpu_seconds()
     begun = log.line("run start", data_params=store, locals={"arm": arm, "train_step_time": step_s})
     log.line("setup start")
@@ -183,28 +194,27 @@ def run(arm: str, store: str, step_s: float, order: list[int], log: Log) -> dict
     batches = iter(loader)
     first = next(batches)
     setup_s = time.time() - begun
+    kept.keep(0, first)
+    del first
     log.line("setup end", duration=setup_s)
     cpu_after = cpu_seconds()
     epoch = log.line("epoch start", epoch=0)
-    kept, waits = train(batches, count, step_s, log)
+    waits = train(batches, kept, step_s, log)
     took = time.time() - epoch
     log.line("epoch end", epoch=0, duration=took)
     cpu_end = cpu_seconds()
     log.line("run end", duration=time.time() - begun)
-    samples = np.concatenate([samples_of(batch) for batch in (first, *kept)])
     return {
         "arm": arm,
         "step_s": step_s,
         "setup_s": setup_s,
         "au": count * step_s / (count * step_s + sum(waits)),
         "mean_wait_s": sum(waits) / len(waits),
-        "rate": len(kept) * BATCH / max(sum(waits) + step_s * len(kept), 1e-9),
-        "cpu_per_sample": (cpu_end - cpu) / len(samples),
-        "cpu_per_sample_steady": (cpu_end - cpu_after) / (len(kept) * BATCH),
-        "sha256": hashlib.sha256(samples.tobytes()).hexdigest(),
-        "index": [int(i) for b in (first, *kept) for i in b["_index"]]
-        if arm == "millhead"
-        else order,
+        "rate": len(waits) * BATCH / max(sum(waits) + step_s * len(waits), 1e-9),
+        "cpu_per_sample": (cpu_end - cpu) / (count * BATCH),
+        "cpu_per_sample_steady": (cpu_end - cpu_after) / (len(waits) * BATCH),
+        "sha256": hashlib.sha256(kept.samples.tobytes()).hexdigest(),
+        "index": kept.index or order,
     }
 
 
