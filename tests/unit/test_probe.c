@@ -170,7 +170,8 @@ static void what_cannot_be_probed_is_named(void **state)
     options = options_of(*state);
     options.seconds = 0;
     refuses(&options, MH_ERR_INVALID, "seconds");
-    options.struct_size = offsetof(mh_probe_options, progress_arg); /* less than the first version */
+    options.struct_size =
+        offsetof(mh_probe_options, progress_arg); /* less than the first version */
     refuses(&options, MH_ERR_INVALID, "mh_probe_options_init");
     options = options_of(NULL);
     refuses(&options, MH_ERR_INVALID, "a path");
