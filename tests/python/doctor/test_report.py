@@ -258,7 +258,8 @@ def test_the_page_in_a_browser(
     share = browser.evaluate("document.querySelector('[data-share]').dataset.share")
     assert float(share) == doctor["device_wait_share"]
     white = browser.evaluate("document.querySelector('[data-row=train] small').textContent")
-    assert white == f"idle {100 * doctor['device_wait_share']:.1f} %"
+    at_starts = f", and {round(100 * doctor['epoch_start_share'])} % of the run at epoch starts"
+    assert white == f"idle {100 * doctor['device_wait_share']:.1f} %{at_starts}"
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     # However long a value is, its row is not.
     rows_high = (
