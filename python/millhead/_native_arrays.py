@@ -1,7 +1,8 @@
-"""Batches of the native pipeline as dicts of torch tensors or NumPy arrays."""
+"""Batches of the native pipeline as dicts of torch tensors, NumPy or JAX arrays."""
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -61,9 +62,9 @@ class Opened:
         self.core = _core.Dataset(paths, wanted or None, **options.texts())
         if wanted == []:  # numbers alone: what takes least is read beside them, and dropped
             self.core = _core.Dataset(paths, [_smallest(self.core)], **options.texts())
-        #: Whether batches hold torch's tensors.
-        self.torch = _has_torch(output)
-        self.convert = _converter(self.torch)
+        #: What batches hold: "torch", "numpy" or "jax".
+        self.kind = _kind(output)
+        self.convert = _converter(self.kind)
         places = {name: at for at, (name, *_) in enumerate(self.core.fields)}
         #: Names in the order of a batch, and where the core has them; the numbers come last.
         self.places = [
@@ -95,9 +96,11 @@ class Opened:
         return {name: self._field(arrays[at]) for name, at in self.places}
 
     def _field(self, array: _core.NativeField) -> Any:
-        if isinstance(array, tuple):
-            return Ragged(*(self.convert(part) for part in array))
-        return self.convert(array)
+        if not isinstance(array, tuple):
+            return self.convert(array)
+        # Where samples begin is for the host; JAX's numbers have 32 bits unless it is told otherwise.
+        place = _as_numpy if self.kind == "jax" else self.convert
+        return Ragged(self.convert(array[0]), *(place(part) for part in array[1:]))
 
 
 def _names(fields: Iterable[str]) -> list[str]:
@@ -110,25 +113,23 @@ def _dtype(code: int, bits: int) -> str:
     return "bool" if code == 6 else f"{_KINDS[code]}{bits}"
 
 
-def _has_torch(output: str | None) -> bool:
-    """Whether arrays are to be torch's.
+def _kind(output: str | None) -> str:
+    """Whose arrays are delivered: those asked for; torch's where it can be imported, else NumPy's.
 
     Raises:
         ValueError: an output nobody knows.
-        ImportError: torch was asked for and cannot be imported.
+        ImportError: what was asked for cannot be imported.
     """
-    if output not in (None, "torch", "numpy"):
-        later = ": it is not there yet" if output == "jax" else ""
-        raise ValueError(f"output should be 'torch', 'numpy' or None, but got {output!r}{later}")
-    if output == "numpy":
-        return False
+    if output not in (None, "torch", "numpy", "jax"):
+        raise ValueError(f"output should be 'torch', 'numpy', 'jax' or None, but got {output!r}")
+    if output is not None:
+        importlib.import_module(output)
+        return output
     try:
-        import torch  # noqa: F401
+        importlib.import_module("torch")
     except ImportError:
-        if output == "torch":
-            raise
-        return False
-    return True
+        return "numpy"
+    return "torch"
 
 
 def bind_dlpack() -> None:
@@ -142,11 +143,20 @@ def bind_dlpack() -> None:
     _core.bind_dlpack(table, from_dlpack)
 
 
-def _converter(to_torch: bool) -> Callable[[_core.NativeArray], Any]:
-    """What makes an array of the kind asked for, over the same memory."""
-    if to_torch:
-        bind_dlpack()
-        return _core.tensor_over
+def _as_numpy(array: _core.NativeArray) -> Any:
     import numpy
 
-    return numpy.asarray
+    return numpy.asarray(array)
+
+
+def _converter(kind: str) -> Callable[[_core.NativeArray], Any]:
+    """What makes an array of that kind, over the same memory."""
+    if kind == "torch":
+        bind_dlpack()
+        return _core.tensor_over
+    if kind == "jax":
+        from_dlpack: Callable[[_core.NativeArray], Any] = importlib.import_module(
+            "jax.dlpack"
+        ).from_dlpack
+        return from_dlpack
+    return _as_numpy

@@ -110,11 +110,9 @@ def open(
     """Open data as a dataset of samples by number.
 
     Args:
-        data: ``.npy`` and ``.npz`` files, one or a list: a field for each array, named after it; a
-            folder with a folder for each class, or a ``.csv`` or ``.jsonl`` with a column of paths
-            (docs/images.md); or ``"synthetic:count=1000"`` (docs/native.md).
+        data: as :class:`millhead.Loader` takes it.
         fields: the ones to read, in the order of the dict; ``_index`` is a sample's number.
-        output: ``"torch"`` or ``"numpy"``; None: torch where it can be imported.
+        output: ``"torch"``, ``"numpy"`` or ``"jax"``; None: torch where it can be imported.
         options: what to read, as :class:`millhead.Loader` takes it: ``pipeline``, ``profile``,
             ``window``, ``stride``, ``select``, ``target``, ``join``, ``decode``,
             ``index``, ``storage_options``, ``cache``, ``cache_check``.

@@ -31,8 +31,6 @@ _ORDERS: dict[bool | str, str] = {
     "torch": "torch",
 }
 
-#: Arguments that the loader will have.
-
 #: Arguments of torch's DataLoader that have another name here.
 _TORCH_NAMES = {
     "num_workers": "threads= says how many threads of the core read and decode",
@@ -44,16 +42,17 @@ _MOST = {"threads": 2**31 - 1, "in_flight": 2**32 - 1, "prefetch": 2**32 - 1}
 
 
 class Loader:
-    """Batches of arrays on disk, as dicts by field name.
+    """Batches of arrays, pictures or windows, on disk or at a URL, as dicts by field name.
 
     Threads of the core read ahead; no worker process is started. The order of samples depends on
     ``seed`` and the epoch alone, so any number of threads or ranks gives the same stream. A batch
     is yours: it may be written to, kept, and outlives the loader.
 
     Args:
-        data: ``.npy`` and ``.npz`` files, one or a list: a field for each array, named after it; a
-            folder with a folder for each class, or a ``.csv`` or ``.jsonl`` with a column of paths
-            (docs/images.md); or ``"synthetic:count=1000"`` (docs/native.md).
+        data: paths or URLs (``https://``, ``s3://``), one or a list, ``{000..099}`` for many. ``.npy`` and
+            ``.npz`` files: a field for each array, named after it (docs/native.md). A folder with a
+            folder for each class, or a ``.csv`` or ``.jsonl`` with a column of paths (docs/images.md).
+            Zarr stores (docs/zarr.md), token files (docs/arrays.md), ``"synthetic:count=1000"``.
         batch_size: samples of this rank in a batch.
         fields: the ones to read, in the order of the dict; ``_index`` is a sample's number,
             ``_origin`` where a window begins.
@@ -93,11 +92,12 @@ class Loader:
             shorter) or ``"replace"`` (by another, the same for every number of threads and ranks).
             Failures of reading always raise.
         map: a function of the batch, called in ``next()``; what it returns is delivered.
-        output: ``"torch"`` or ``"numpy"``; None: torch where it can be imported.
+        output: whose arrays a batch holds, ``"torch"``, ``"numpy"`` or ``"jax"``; None: torch's where it
+            can be imported, else NumPy's.
 
     Raises:
         FileNotFoundError, OSError: a file cannot be read.
-        ValueError: an argument makes no sense, or is not there yet.
+        ValueError: an argument makes no sense.
         MemoryError: ``memory`` is too small for a batch.
         millhead.Error: data that is corrupt or of a type that is not supported.
 
@@ -431,8 +431,8 @@ def _can_pin(opened: Opened) -> bool:
     Raises:
         ValueError: batches are not torch's.
     """
-    if not opened.torch:
-        raise ValueError("pin_memory=True needs torch's tensors: leave output='numpy' out")
+    if opened.kind != "torch":
+        raise ValueError(f"pin_memory=True needs torch's tensors: leave output={opened.kind!r} out")
     import torch
 
     return torch.accelerator.is_available()

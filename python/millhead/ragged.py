@@ -11,8 +11,8 @@ __all__ = ["Ragged"]
 class Ragged:
     """A batch of arrays of different shapes, without padding.
 
-    ``ragged[i]`` is sample i, a view in its own shape. Arrays are torch's or NumPy's, as the loader's
-    ``output`` says.
+    ``ragged[i]`` is sample i, a view in its own shape. Arrays are those that the loader's ``output``
+    says; with ``"jax"`` only ``values`` are, the places are NumPy's.
 
     Attributes:
         values: all values, in one dimension.
@@ -55,20 +55,23 @@ class Ragged:
         largest = [max(lengths) for lengths in zip(*shapes, strict=True)]
         size = (len(self), *largest)
         if hasattr(self.values, "new_full"):
-            whole = self.values.new_full(size, value)
+            whole, samples = self.values.new_full(size, value), self
         else:
             import numpy
 
             whole = numpy.full(size, value, self.values.dtype)
-        for index, shape in enumerate(shapes):
-            whole[(index, *(slice(length) for length in shape))] = self[index]
+            samples = Ragged(numpy.asarray(self.values), self.offsets, self.shapes)
+        for index, sample in enumerate(samples):
+            whole[(index, *(slice(length) for length in sample.shape))] = sample
+        if type(self.values).__module__.startswith("jax"):
+            return self.values.__array_namespace__().asarray(whole)
         return whole
 
     def nested(self) -> Any:
         """A nested tensor of torch's, in its jagged layout.
 
         Raises:
-            TypeError: the arrays are NumPy's.
+            TypeError: the arrays are not torch's.
             ValueError: samples differ in more than their first dimension.
         """
         import torch

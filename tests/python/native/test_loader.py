@@ -513,7 +513,7 @@ def test_what_is_wrong_with_the_data_has_its_exception(paths: list[str], tmp_pat
         ({"storage_options": "key"}, TypeError, "storage_options should be a dict"),
         ({"pin_memory": True, "output": "numpy"}, ValueError, "pin_memory=True needs torch"),
         ({"shuffle": "other"}, ValueError, "shuffle should be"),
-        ({"output": "jax"}, ValueError, "not there yet"),
+        ({"output": "cupy"}, ValueError, "'jax' or None"),
         ({"num_workers": 2}, TypeError, "unexpected keyword argument 'num_workers': threads="),
         ({"batchsize": 2}, TypeError, "'batchsize': did you mean 'batch_size'"),
         ({"sideways": 2}, TypeError, "unexpected keyword argument 'sideways'$"),
