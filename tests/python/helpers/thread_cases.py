@@ -32,11 +32,12 @@ def threads() -> int:
 
 def use_numpy() -> tuple[int, Any]:
     import numpy as np
+    import scipy.linalg  # noqa: F401 - dask imports it, and its BLAS has threads of its own
     from millhead.torch.workers import native_pools
 
     ones = np.ones((600, 600))
     blas = [pool for pool in native_pools.loaded() if isinstance(pool, native_pools.OpenBlas)]
-    return int((ones @ ones).sum()), {pool.now() for pool in blas}.pop()
+    return int((ones @ ones).sum()), {p.now() for p in blas if "numpy" in p.library._name}.pop()
 
 
 def use_torch() -> tuple[int, Any]:
