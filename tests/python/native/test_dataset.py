@@ -68,8 +68,8 @@ def test_what_is_not_there_has_its_exception(paths: list[str], tmp_path: Path) -
         millhead.open(tmp_path / "nothing.npy")
     with pytest.raises(ValueError, match="unknown field"):
         millhead.open(paths, fields=["images"])
-    with pytest.raises(ValueError, match="jax"):
-        millhead.open(paths, output="jax")
+    with pytest.raises(ValueError, match="cupy"):
+        millhead.open(paths, output="cupy")
     with pytest.raises(TypeError, match="list of names"):
         millhead.open(paths, fields="x")
 
