@@ -45,7 +45,6 @@
     X(chain)                                                                                       \
     X(order)                                                                                       \
     X(block_order)                                                                                 \
-    X(clock)                                                                                       \
     X(timed)                                                                                       \
     X(steps)                                                                                       \
     X(fetches)                                                                                     \

@@ -541,26 +541,6 @@ def test_a_forked_child_writes_nothing_of_its_parents(goes_on: bool, tmp_path: P
     assert sorted(batches) == sorted([*range(100), *([50] if goes_on else [])])
 
 
-def test_a_clock_is_the_callers_in_threads_and_forks() -> None:
-    import threading
-
-    clock = _core.Clock()
-    for _ in range(20_000):
-        clock.read()
-    here = clock.read()
-    assert here[1] == pytest.approx(time.thread_time_ns(), abs=50e6)
-    there: list[Any] = []
-    thread = threading.Thread(target=lambda: there.append(clock.read()))
-    thread.start()
-    thread.join()
-    assert there[0][1] < here[1] and there[0][0] >= here[0]
-    child = os.fork()
-    if child == 0:
-        os._exit(clock.read()[1] < here[1] and clock.read()[2] >= -1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
-    clock.close()
-
-
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_loop_that_is_left_early(persistent: bool, tmp_path: Path) -> None:
     loader = torch.utils.data.DataLoader(
