@@ -45,7 +45,6 @@ static uint64_t helpers_since(fetches_object *self, const mh_reading *now)
 
 static PyObject *fetches_next_epoch(PyObject *object, PyObject *unused)
 {
-    (void)unused;
     fetches_object *self = (fetches_object *)object;
     self->epoch++;
     self->nth = self->items = 0;
@@ -54,7 +53,6 @@ static PyObject *fetches_next_epoch(PyObject *object, PyObject *unused)
 
 static PyObject *fetches_begin(PyObject *object, PyObject *unused)
 {
-    (void)unused;
     fetches_object *self = (fetches_object *)object;
     self->slow.used = 0;
     self->samples = -1;
@@ -152,7 +150,6 @@ static void add_fetch(fetches_object *self)
 
 static PyObject *fetches_done(PyObject *object, PyObject *unused)
 {
-    (void)unused;
     fetches_object *self = (fetches_object *)object;
     int in_one_go = self->samples < 0; /* there was nothing between fetching and collating */
     if (in_one_go)
@@ -175,13 +172,11 @@ static PyObject *fetches_done(PyObject *object, PyObject *unused)
 
 static PyObject *fetches_rest(PyObject *object, PyObject *unused)
 {
-    (void)unused;
     return mh_lines_take(&((fetches_object *)object)->lines);
 }
 
 static PyObject *fetches_failed(PyObject *object, PyObject *unused)
 {
-    (void)unused;
     fetches_object *self = (fetches_object *)object;
     mh_ticks_stage(MH_STAGE_NONE);
     if (self->samples >= 0)
@@ -200,8 +195,7 @@ static PyObject *fetches_new(PyTypeObject *type, PyObject *arguments, PyObject *
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "LLip:Fetches", names, &loader, &epoch,
                                      &worker, &probing))
         return NULL;
-    fetches_object *self =
-        (fetches_object *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    fetches_object *self = mh_object_new(type);
     if (self) {
         self->loader = loader;
         self->epoch = epoch;
@@ -214,13 +208,11 @@ static PyObject *fetches_new(PyTypeObject *type, PyObject *arguments, PyObject *
 
 static void fetches_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     fetches_object *self = (fetches_object *)object;
     mh_clock_close(&self->clock);
     mh_lines_free(&self->slow);
     mh_lines_free(&self->lines);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
-    Py_DECREF(type);
+    mh_object_free(object);
 }
 
 static PyMethodDef fetches_methods[] = {
@@ -253,9 +245,4 @@ static PyType_Slot fetches_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec mh_fetches_spec = {
-    .name = "millhead._core.Fetches",
-    .basicsize = sizeof(fetches_object),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = fetches_slots,
-};
+MH_TYPE_SPEC(fetches, "Fetches", fetches_object, 0);

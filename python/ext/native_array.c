@@ -116,8 +116,6 @@ static PyObject *array_dlpack(PyObject *object, PyObject *arguments, PyObject *k
 
 static PyObject *array_device(PyObject *self, PyObject *unused)
 {
-    (void)self;
-    (void)unused;
     return Py_BuildValue("(ii)", MH_DLPACK_CPU, 0);
 }
 
@@ -128,7 +126,7 @@ static PyMethodDef array_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyType_Slot array_slots[] = {
+static PyType_Slot native_array_slots[] = {
     {Py_tp_doc, "One field of a batch, in memory that is the batch's own and may be written."},
     {Py_tp_dealloc, array_dealloc},
     {Py_tp_methods, array_methods},
@@ -136,12 +134,7 @@ static PyType_Slot array_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec mh_native_array_spec = {
-    .name = "millhead._core.NativeArray",
-    .basicsize = sizeof(array_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = array_slots,
-};
+MH_TYPE_SPEC(native_array, "NativeArray", array_object, Py_TPFLAGS_DISALLOW_INSTANTIATION);
 
 /* Without the capsule that __dlpack__ makes, which costs some ten microseconds. */
 PyObject *mh_core_tensor_over(PyObject *module, PyObject *array)

@@ -103,7 +103,6 @@ static PyObject *lengths(const int64_t *shape, uint32_t dims)
 
 static PyObject *dataset_fields(PyObject *self, void *unused)
 {
-    (void)unused;
     size_t count;
     const mh_field *fields = mh_dataset_fields(((mh_dataset_object *)self)->dataset, &count);
     PyObject *tuple = PyTuple_New((Py_ssize_t)count);
@@ -123,26 +122,22 @@ static PyObject *dataset_fields(PyObject *self, void *unused)
 
 static PyObject *dataset_count(PyObject *self, void *unused)
 {
-    (void)unused;
     return PyLong_FromUnsignedLongLong(mh_dataset_count(((mh_dataset_object *)self)->dataset));
 }
 
 static PyObject *dataset_format(PyObject *self, void *unused)
 {
-    (void)unused;
     return PyUnicode_FromString(mh_dataset_format(((mh_dataset_object *)self)->dataset));
 }
 
 static PyObject *dataset_fingerprint(PyObject *self, void *unused)
 {
-    (void)unused;
     return PyLong_FromUnsignedLongLong(
         mh_dataset_fingerprint(((mh_dataset_object *)self)->dataset));
 }
 
 static PyObject *dataset_classes(PyObject *self, void *unused)
 {
-    (void)unused;
     const char *name;
     PyObject *list = PyList_New(0);
     for (uint64_t at = 0;
@@ -215,9 +210,4 @@ static PyType_Slot dataset_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec mh_dataset_spec = {
-    .name = "millhead._core.Dataset",
-    .basicsize = sizeof(mh_dataset_object),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = dataset_slots,
-};
+MH_TYPE_SPEC(dataset, "Dataset", mh_dataset_object, 0);

@@ -150,7 +150,6 @@ static void loader_dealloc(PyObject *self)
 
 static PyObject *loader_close(PyObject *self, PyObject *unused)
 {
-    (void)unused;
     Py_BEGIN_ALLOW_THREADS
     loader_shut((loader_object *)self);
     Py_END_ALLOW_THREADS
@@ -282,7 +281,6 @@ static PyObject *loader_seek_legs(PyObject *object, PyObject *arguments)
 
 static PyObject *loader_position(PyObject *object, PyObject *unused)
 {
-    (void)unused;
     loader_object *self = (loader_object *)object;
     uint64_t epoch = 0, samples = 0;
     mh_error err;
@@ -301,7 +299,6 @@ static PyObject *loader_position(PyObject *object, PyObject *unused)
 
 static PyObject *loader_batches(PyObject *object, PyObject *unused)
 {
-    (void)unused;
     loader_object *self = (loader_object *)object;
     uint64_t batches = 0;
     mh_error err;
@@ -371,7 +368,6 @@ static PyObject *stats_dict(const mh_loader_stats *stats)
 
 static PyObject *loader_stats(PyObject *object, PyObject *unused)
 {
-    (void)unused;
     loader_object *self = (loader_object *)object;
     mh_loader_stats stats;
     mh_error err;
@@ -393,7 +389,6 @@ static PyObject *loader_stats(PyObject *object, PyObject *unused)
 
 static PyObject *loader_watch(PyObject *object, PyObject *unused)
 {
-    (void)unused;
     loader_object *self = (loader_object *)object;
     mh_error err;
     mh_status status;
@@ -479,7 +474,7 @@ static PyMethodDef loader_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyType_Slot loader_slots[] = {
+static PyType_Slot native_loader_slots[] = {
     {Py_tp_doc, "NativeLoader(dataset, batch_size, order, ...): batches, read by threads of the "
                 "core. Any thread may call it; they take turns."},
     {Py_tp_new, loader_new},
@@ -488,9 +483,4 @@ static PyType_Slot loader_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec mh_native_loader_spec = {
-    .name = "millhead._core.NativeLoader",
-    .basicsize = sizeof(loader_object),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = loader_slots,
-};
+MH_TYPE_SPEC(native_loader, "NativeLoader", loader_object, 0);

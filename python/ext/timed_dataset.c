@@ -50,7 +50,7 @@ static PyObject *timed_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO!:Timed", names, &source,
                                      module->fetches_type, &fetches))
         return NULL;
-    timed_object *self = (timed_object *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    timed_object *self = mh_object_new(type);
     if (self) {
         self->source = Py_NewRef(source);
         self->fetches = Py_NewRef(fetches);
@@ -77,11 +77,9 @@ static int timed_clear(PyObject *object)
 
 static void timed_dealloc(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     timed_clear(self);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
+    mh_object_free(self);
 }
 
 static PyType_Slot timed_slots[] = {
@@ -99,9 +97,4 @@ static PyType_Slot timed_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec mh_timed_spec = {
-    .name = "millhead._core.Timed",
-    .basicsize = sizeof(timed_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .slots = timed_slots,
-};
+MH_TYPE_SPEC(timed, "Timed", timed_object, Py_TPFLAGS_HAVE_GC);
