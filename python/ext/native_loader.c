@@ -129,6 +129,19 @@ static void loader_leave(loader_object *self)
     pthread_mutex_unlock(&self->sync.lock);
 }
 
+/* loader_enter for a question that is answered at once. False with an exception. */
+static bool loader_take(loader_object *self)
+{
+    mh_error err;
+    mh_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = loader_enter(self, &err);
+    Py_END_ALLOW_THREADS
+    if (status != MH_OK)
+        mh_raise(mh_module_of(self), &err);
+    return status == MH_OK;
+}
+
 static void loader_shut(loader_object *self)
 {
     if (loader_forked(self))
@@ -228,53 +241,44 @@ static PyObject *loader_next(PyObject *object, PyObject *number)
     return status == MH_OK ? mh_native_arrays(module, batch) : mh_raise(module, &err);
 }
 
-static PyObject *loader_seek(PyObject *object, PyObject *arguments)
+/* Prepares a place in an epoch, behind what the legs had where there are any, and ends the turn. */
+static PyObject *seek(loader_object *self, uint64_t epoch, uint64_t start, const mh_leg *legs,
+                      uint32_t leg_count)
 {
-    loader_object *self = (loader_object *)object;
-    unsigned long long epoch, start;
     mh_error err;
     mh_status status;
-    if (!PyArg_ParseTuple(arguments, "KK:seek", &epoch, &start))
-        return NULL;
     Py_BEGIN_ALLOW_THREADS
     status = loader_enter(self, &err);
     if (status == MH_OK) {
-        status = mh_loader_seek(self->sync.loader, epoch, start, &err);
+        status = legs ? mh_loader_seek_legs(self->sync.loader, epoch, legs, leg_count, &err)
+                      : mh_loader_seek(self->sync.loader, epoch, start, &err);
         self->sync.turn++;
         self->sync.ended = true;
         loader_leave(self);
     }
     Py_END_ALLOW_THREADS
     if (status != MH_OK)
-        return mh_raise(mh_module_of(object), &err);
+        return mh_raise(mh_module_of(self), &err);
     Py_RETURN_NONE;
+}
+
+static PyObject *loader_seek(PyObject *object, PyObject *arguments)
+{
+    unsigned long long epoch, start;
+    if (!PyArg_ParseTuple(arguments, "KK:seek", &epoch, &start))
+        return NULL;
+    return seek((loader_object *)object, epoch, start, NULL, 0);
 }
 
 static PyObject *loader_seek_legs(PyObject *object, PyObject *arguments)
 {
-    loader_object *self = (loader_object *)object;
     unsigned long long epoch;
     PyObject *list;
     mh_leg legs[MH_LEGS_MOST];
-    mh_error err;
-    mh_status status;
     if (!PyArg_ParseTuple(arguments, "KO:seek_legs", &epoch, &list))
         return NULL;
     int count = mh_read_legs(list, legs);
-    if (count < 0)
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = loader_enter(self, &err);
-    if (status == MH_OK) {
-        status = mh_loader_seek_legs(self->sync.loader, epoch, legs, (uint32_t)count, &err);
-        self->sync.turn++;
-        self->sync.ended = true;
-        loader_leave(self);
-    }
-    Py_END_ALLOW_THREADS
-    if (status != MH_OK)
-        return mh_raise(mh_module_of(object), &err);
-    Py_RETURN_NONE;
+    return count < 0 ? NULL : seek((loader_object *)object, epoch, 0, legs, (uint32_t)count);
 }
 
 /* --- looking --- */
@@ -282,36 +286,21 @@ static PyObject *loader_seek_legs(PyObject *object, PyObject *arguments)
 static PyObject *loader_position(PyObject *object, PyObject *unused)
 {
     loader_object *self = (loader_object *)object;
-    uint64_t epoch = 0, samples = 0;
-    mh_error err;
-    mh_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = loader_enter(self, &err);
-    if (status == MH_OK) {
-        mh_loader_position(self->sync.loader, &epoch, &samples);
-        loader_leave(self);
-    }
-    Py_END_ALLOW_THREADS
-    if (status != MH_OK)
-        return mh_raise(mh_module_of(object), &err);
+    uint64_t epoch, samples;
+    if (!loader_take(self))
+        return NULL;
+    mh_loader_position(self->sync.loader, &epoch, &samples);
+    loader_leave(self);
     return Py_BuildValue("(KK)", (unsigned long long)epoch, (unsigned long long)samples);
 }
 
 static PyObject *loader_batches(PyObject *object, PyObject *unused)
 {
     loader_object *self = (loader_object *)object;
-    uint64_t batches = 0;
-    mh_error err;
-    mh_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = loader_enter(self, &err);
-    if (status == MH_OK) {
-        batches = mh_loader_batches(self->sync.loader);
-        loader_leave(self);
-    }
-    Py_END_ALLOW_THREADS
-    if (status != MH_OK)
-        return mh_raise(mh_module_of(object), &err);
+    if (!loader_take(self))
+        return NULL;
+    uint64_t batches = mh_loader_batches(self->sync.loader);
+    loader_leave(self);
     return PyLong_FromUnsignedLongLong(batches);
 }
 
@@ -370,18 +359,11 @@ static PyObject *loader_stats(PyObject *object, PyObject *unused)
 {
     loader_object *self = (loader_object *)object;
     mh_loader_stats stats;
-    mh_error err;
-    mh_status status;
     mh_loader_stats_init(&stats);
-    Py_BEGIN_ALLOW_THREADS
-    status = loader_enter(self, &err);
-    if (status == MH_OK) {
-        mh_loader_stats_read(self->sync.loader, &stats);
-        loader_leave(self);
-    }
-    Py_END_ALLOW_THREADS
-    if (status != MH_OK)
-        return mh_raise(mh_module_of(object), &err);
+    if (!loader_take(self))
+        return NULL;
+    mh_loader_stats_read(self->sync.loader, &stats);
+    loader_leave(self);
     return stats_dict(&stats);
 }
 
@@ -391,14 +373,10 @@ static PyObject *loader_watch(PyObject *object, PyObject *unused)
 {
     loader_object *self = (loader_object *)object;
     mh_error err;
-    mh_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = loader_enter(self, &err);
-    if (status == MH_OK) {
-        status = mh_loader_watch(self->sync.loader, &err);
-        loader_leave(self);
-    }
-    Py_END_ALLOW_THREADS
+    if (!loader_take(self))
+        return NULL;
+    mh_status status = mh_loader_watch(self->sync.loader, &err);
+    loader_leave(self);
     if (status != MH_OK)
         return mh_raise(mh_module_of(object), &err);
     Py_RETURN_NONE;
