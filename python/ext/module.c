@@ -13,7 +13,7 @@
 #include <millhead/millhead.h>
 #include <string.h>
 
-/* --- errors --- */
+/* --- what all parts use --- */
 
 mh_module *mh_module_of(const void *self)
 {
@@ -31,6 +31,27 @@ void mh_object_free(PyObject *self)
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }
+
+int mh_place_of(const char *name, const char *const *names, int count)
+{
+    int at = 0;
+    while (at < count && strcmp(names[at], name) != 0)
+        at++;
+    return at;
+}
+
+PyObject *mh_shape_tuple(const int64_t *shape, uint32_t dims)
+{
+    PyObject *tuple = PyTuple_New(dims);
+    for (uint32_t i = 0; tuple && i < dims; i++) {
+        PyObject *length = PyLong_FromLongLong(shape[i]);
+        if (!length || PyTuple_SetItem(tuple, i, length) < 0)
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+/* --- errors --- */
 
 /* MH_STATUS_LIST says Error for millhead.Error, which only a module's state has: NULL stands for
  * it. */

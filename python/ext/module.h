@@ -107,6 +107,12 @@ mh_module *mh_module_of(const void *self);
 void *mh_object_new(PyTypeObject *type);
 void mh_object_free(PyObject *self);
 
+/* The place of `name` among `count` names; count, which the core refuses, when it is not there. */
+int mh_place_of(const char *name, const char *const *names, int count);
+
+/* The lengths of dimensions, as a tuple. */
+PyObject *mh_shape_tuple(const int64_t *shape, uint32_t dims);
+
 /* Sets the Python exception an mh_error stands for; always returns NULL. */
 PyObject *mh_raise(const mh_module *module, const mh_error *err);
 

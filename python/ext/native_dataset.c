@@ -4,8 +4,6 @@
 #include "base/alloc.h"
 #include "native.h"
 
-#include <string.h>
-
 /* Texts of a list, and the bytes objects that hold them. */
 typedef struct texts {
     PyObject *bytes; /* a list */
@@ -90,17 +88,6 @@ static void dataset_dealloc(PyObject *self)
     mh_object_free(self);
 }
 
-static PyObject *lengths(const int64_t *shape, uint32_t dims)
-{
-    PyObject *tuple = PyTuple_New(dims);
-    for (uint32_t i = 0; tuple && i < dims; i++) {
-        PyObject *length = PyLong_FromLongLong(shape[i]);
-        if (!length || PyTuple_SetItem(tuple, i, length) < 0)
-            Py_CLEAR(tuple);
-    }
-    return tuple;
-}
-
 static PyObject *dataset_fields(PyObject *self, void *unused)
 {
     size_t count;
@@ -108,7 +95,7 @@ static PyObject *dataset_fields(PyObject *self, void *unused)
     PyObject *tuple = PyTuple_New((Py_ssize_t)count);
     for (size_t i = 0; tuple && i < count; i++) {
         PyObject *name = PyUnicode_DecodeFSDefault(fields[i].name);
-        PyObject *shape = name ? lengths(fields[i].shape, fields[i].dims) : NULL;
+        PyObject *shape = name ? mh_shape_tuple(fields[i].shape, fields[i].dims) : NULL;
         PyObject *field = shape ? Py_BuildValue("(OiiOi)", name, fields[i].dtype.code,
                                                 fields[i].dtype.bits, shape, fields[i].ragged)
                                 : NULL;

@@ -7,8 +7,6 @@
 #include "order/blocks.h"
 #include "pipeline/times.h"
 
-#include <string.h>
-
 #define SLICE_NS UINT64_C(100000000) /* Ctrl-C is looked for as often */
 
 /* A loader serves one thread at a time: the lock is held for each call, without the GIL. A forked
@@ -37,15 +35,6 @@ static const char *const on_errors[MH_ON_ERROR_KINDS] = {
     [MH_ON_ERROR_REPLACE] = "replace",
 };
 
-/* Beyond the last where it is none of them: the core refuses that. */
-static int place_of(const char *const *names, int count, const char *name)
-{
-    int at = 0;
-    while (at < count && strcmp(names[at], name) != 0)
-        at++;
-    return at;
-}
-
 static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     static char *names[] = {"dataset",  "batch_size", "order",     "seed",   "epoch",
@@ -73,8 +62,8 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *arguments, PyObject *k
         goto end;
     }
     options.batch_size = batch_size;
-    options.shuffle = (mh_shuffle)place_of(shuffles, MH_SHUFFLE_KINDS, order);
-    options.on_error = (mh_on_error)place_of(on_errors, MH_ON_ERROR_KINDS, on_error);
+    options.shuffle = (mh_shuffle)mh_place_of(order, shuffles, MH_SHUFFLE_KINDS);
+    options.on_error = (mh_on_error)mh_place_of(on_error, on_errors, MH_ON_ERROR_KINDS);
     options.seed = seed;
     options.epoch = epoch;
     options.rank = rank;

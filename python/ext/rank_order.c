@@ -4,7 +4,6 @@
 #include "module.h"
 #include "order/order.h"
 
-#include <string.h>
 #include <structmember.h>
 
 typedef struct order_object {
@@ -28,15 +27,6 @@ static const char *const modes[] = {
     [MH_SHARE_UNEVEN] = "uneven",
 };
 
-/* The place of `name` among `count` names; count, which the core refuses, when it is not there. */
-static int place_of(const char *name, const char *const *names, int count)
-{
-    int at = 0;
-    while (at < count && strcmp(names[at], name) != 0)
-        at++;
-    return at;
-}
-
 static PyObject *order_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     static char *names[] = {"kind", "mode", "count", "start", "ranks",
@@ -52,8 +42,8 @@ static PyObject *order_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
     order_object *self = mh_object_new(type);
     if (!self)
         return NULL;
-    mh_share_mode share_mode = (mh_share_mode)place_of(mode, modes, MH_SHARE_MODES);
-    mh_order_kind order_kind = (mh_order_kind)place_of(kind, kinds, MH_ORDER_KINDS);
+    mh_share_mode share_mode = (mh_share_mode)mh_place_of(mode, modes, MH_SHARE_MODES);
+    mh_order_kind order_kind = (mh_order_kind)mh_place_of(kind, kinds, MH_ORDER_KINDS);
     if (mh_share_init(&share, count, start, ranks, rank, share_mode, &err) != MH_OK ||
         mh_order_new(&self->order, order_kind, seed, epoch, &share, &err) != MH_OK) {
         mh_raise(mh_module_of(self), &err);

@@ -7,8 +7,6 @@
  */
 #include "module.h"
 
-#include <string.h>
-
 bool mh_tensor_read(const mh_module *module, PyObject *tensor, mh_dl_tensor *out,
                     mh_tensor_room *room)
 {
@@ -79,24 +77,13 @@ bool mh_tensor_is_plain(const mh_module *module, PyObject *tensor, const mh_dl_t
     return plain;
 }
 
-static PyObject *shape_tuple(const mh_leaf *leaf)
-{
-    PyObject *shape = PyTuple_New(leaf->dims);
-    for (uint16_t i = 0; shape && i < leaf->dims; i++) {
-        PyObject *length = PyLong_FromLongLong(leaf->shape[i]);
-        if (!length || PyTuple_SetItem(shape, i, length) < 0)
-            Py_CLEAR(shape);
-    }
-    return shape;
-}
-
 PyObject *mh_tensor_new(const mh_module *module, const mh_leaf *leaf, void **out_data)
 {
     mh_dl_tensor view;
     mh_tensor_room room;
     PyObject *tensor = NULL;
     PyObject *dtype = dtype_of(module, leaf->type_code, leaf->type_bits);
-    PyObject *shape = dtype ? shape_tuple(leaf) : NULL;
+    PyObject *shape = dtype ? mh_shape_tuple(leaf->shape, leaf->dims) : NULL;
     PyObject *arguments = shape ? PyTuple_Pack(1, shape) : NULL;
     PyObject *keywords = arguments ? PyDict_New() : NULL;
     /* device=: torch.set_default_device must not send batches elsewhere */
