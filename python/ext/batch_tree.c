@@ -3,8 +3,6 @@
  */
 #include "module.h"
 
-#include <string.h>
-
 /* namedtuple() makes a __new__ whose module says so; a class with one of its own may compute. */
 static bool makes_plain_tuples(const mh_module *module, PyObject *type)
 {

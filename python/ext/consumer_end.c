@@ -614,9 +614,7 @@ static PyMethodDef consumer_end_methods[] = {
      "(skipped, replaced, the first in words): samples that could not be loaded."},
     {"over_limit", mh_consumer_end_over_limit, METH_VARARGS,
      "over_limit(first=0): (worker, 'leaves', 'ended' or 'stays', bytes, results it has sent) of "
-     "one, from the first on, that has too much memory, or None."},
-    {"over_limit_seen", mh_consumer_end_over_limit_seen, METH_O,
-     "Forget what a worker said about its memory."},
+     "one, from the first on, that has too much memory, or None. That it stays is told once."},
     {"succeed", mh_consumer_end_succeed, METH_O,
      "Make the place of a worker that left or ended ready for another process."},
     {"close", consumer_end_close, METH_NOARGS, "Free the shared memory. The workers must be dead."},

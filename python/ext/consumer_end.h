@@ -131,7 +131,6 @@ void mh_board_batches_end(consumer_end_object *self);
 /* --- memory_limit.c: methods for workers with too much memory --- */
 
 PyObject *mh_consumer_end_over_limit(PyObject *object, PyObject *arguments);
-PyObject *mh_consumer_end_over_limit_seen(PyObject *object, PyObject *worker);
 PyObject *mh_consumer_end_succeed(PyObject *object, PyObject *worker);
 
 #endif

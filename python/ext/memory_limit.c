@@ -65,20 +65,14 @@ PyObject *mh_consumer_end_over_limit(PyObject *object, PyObject *arguments)
     unsigned first = 0;
     if (!PyArg_ParseTuple(arguments, "|I:over_limit", &first))
         return NULL;
-    for (uint32_t w = first; self->control && w < self->worker_count; w++)
-        if (mh_control_over_limit(self->control, w, &view))
-            return Py_BuildValue("(IsKK)", w, words[view.over_limit],
-                                 (unsigned long long)view.bytes,
-                                 (unsigned long long)view.results_put);
-    Py_RETURN_NONE;
-}
-
-PyObject *mh_consumer_end_over_limit_seen(PyObject *object, PyObject *argument)
-{
-    consumer_end_worker *worker = mh_consumer_end_worker_of(object, argument);
-    if (!worker)
-        return NULL;
-    mh_control_over_limit_seen(((consumer_end_object *)object)->control, worker->number);
+    for (uint32_t w = first; self->control && w < self->worker_count; w++) {
+        if (!mh_control_over_limit(self->control, w, &view))
+            continue;
+        if (view.over_limit == MH_OVER_LIMIT_STAYS)
+            mh_control_over_limit_seen(self->control, w);
+        return Py_BuildValue("(IsKK)", w, words[view.over_limit], (unsigned long long)view.bytes,
+                             (unsigned long long)view.results_put);
+    }
     Py_RETURN_NONE;
 }
 

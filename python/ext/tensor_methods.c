@@ -6,8 +6,6 @@
  */
 #include "module.h"
 
-#include <string.h>
-
 /* A tuple of at most MH_LEAF_DIMS ints; how many, or -1. */
 static int read_ints(PyObject *tuple, int64_t *out)
 {

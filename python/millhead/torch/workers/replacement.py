@@ -85,7 +85,6 @@ class Replacements:
             number, excess, used, sent = found
             first = number + 1
             if excess == "stays":
-                group.consumer_end.over_limit_seen(number)
                 self._say_that_it_stays(number, used)
                 continue
             if excess == "ended" and not self._is_over(group.handles[number]):
