@@ -91,17 +91,13 @@ bool mh_fetch_samples(mh_fetch *fetch)
 
 bool mh_fetch_arguments(mh_fetch *fetch, PyObject *arguments)
 {
-    if (!PyArg_ParseTuple(arguments, "OO!nO!:fetch", &fetch->from, &PyList_Type, &fetch->indices,
-                          &fetch->first, &PyList_Type, &fetch->samples))
+    PyObject *wanted;
+    if (!PyArg_ParseTuple(arguments, "OOnO!:fetch", &fetch->from, &wanted, &fetch->first,
+                          &PyList_Type, &fetch->samples))
         return false;
-    fetch->count = PyList_Size(fetch->indices);
-    return true;
-}
-
-bool mh_draw_arguments(mh_fetch *fetch, PyObject *arguments)
-{
-    return PyArg_ParseTuple(arguments, "OnnO!:draw", &fetch->from, &fetch->first, &fetch->count,
-                            &PyList_Type, &fetch->samples);
+    fetch->indices = PyList_Check(wanted) ? wanted : NULL;
+    fetch->count = fetch->indices ? PyList_Size(wanted) : PyLong_AsSsize_t(wanted);
+    return !PyErr_Occurred();
 }
 
 /* --- methods of a Meter --- */
@@ -120,14 +116,6 @@ PyObject *mh_meter_fetch(PyObject *meter, PyObject *arguments)
 {
     mh_fetch fetch = {.listener = meter, .was_slow = offer_slow};
     if (!mh_fetch_arguments(&fetch, arguments) || !mh_fetch_samples(&fetch))
-        return NULL;
-    Py_RETURN_NONE;
-}
-
-PyObject *mh_meter_draw(PyObject *meter, PyObject *arguments)
-{
-    mh_fetch fetch = {.listener = meter, .was_slow = offer_slow};
-    if (!mh_draw_arguments(&fetch, arguments) || !mh_fetch_samples(&fetch))
         return NULL;
     Py_RETURN_NONE;
 }

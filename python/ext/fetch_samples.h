@@ -21,10 +21,9 @@ typedef struct mh_fetch {
     uint64_t began_ns; /* set by mh_fetch_samples */
 } mh_fetch;
 
-/* Fill in the arguments of a method fetch(dataset, indices, first, samples), or
- * draw(iterator, first, count, samples). False with an exception. */
+/* Fills in the arguments of a method fetch(dataset, indices, first, samples), or
+ * fetch(iterator, count, first, samples). False with an exception. */
 bool mh_fetch_arguments(mh_fetch *fetch, PyObject *arguments);
-bool mh_draw_arguments(mh_fetch *fetch, PyObject *arguments);
 
 /* Appends the samples to fetch->samples; fewer where a stream ends. False with an exception: those
  * before it are appended. */
@@ -32,7 +31,6 @@ bool mh_fetch_samples(mh_fetch *fetch);
 
 /* --- methods of a Meter --- */
 PyObject *mh_meter_fetch(PyObject *meter, PyObject *arguments);
-PyObject *mh_meter_draw(PyObject *meter, PyObject *arguments);
 PyObject *mh_meter_load(PyObject *meter, PyObject *const *arguments, Py_ssize_t count);
 
 #endif

@@ -119,10 +119,9 @@ static void meter_dealloc(PyObject *self)
 
 static PyMethodDef meter_methods[] = {
     {"fetch", mh_meter_fetch, METH_VARARGS,
-     "fetch(dataset, indices, first, samples): append dataset[i] for each index to samples."},
-    {"draw", mh_meter_draw, METH_VARARGS,
-     "draw(iterator, first, count, samples): append its next items, numbered from first, to "
-     "samples; fewer where it ends."},
+     "fetch(dataset, indices, first, samples): append dataset[i] for each index to samples, the "
+     "first of them number first; with a count for indices the next items of an iterator, fewer "
+     "where it ends."},
     {"load", (PyCFunction)(void (*)(void))mh_meter_load, METH_FASTCALL,
      "load(sampler, dataset, index_out, samples): the next batch, or NotImplemented where the "
      "caller must fetch or collate."},

@@ -200,28 +200,18 @@ static void sample_was_slow(void *worker_end, Py_ssize_t number, PyObject *index
                       mh_clock_ns() - ns, ns);
 }
 
-static PyObject *fetch_for_task(worker_end_object *self, mh_fetch *fetch)
+static PyObject *worker_end_fetch(PyObject *object, PyObject *arguments)
 {
-    bool good = mh_fetch_samples(fetch);
-    self->samples = good ? (uint32_t)PyList_Size(fetch->samples) : 0;
-    self->fetch_ns += mh_clock_ns() - fetch->began_ns;
-    return good ? Py_NewRef(Py_None) : NULL;
-}
-
-static PyObject *worker_end_fetch(PyObject *self, PyObject *arguments)
-{
+    worker_end_object *self = (worker_end_object *)object;
     mh_fetch fetch = {.listener = self, .begins = sample_begins, .was_slow = sample_was_slow};
-    return mh_fetch_arguments(&fetch, arguments) ? fetch_for_task((worker_end_object *)self, &fetch)
-                                                 : NULL;
-}
-
-static PyObject *worker_end_draw(PyObject *self, PyObject *arguments)
-{
-    mh_fetch fetch = {.listener = self, .begins = sample_begins, .was_slow = sample_was_slow};
-    if (!mh_draw_arguments(&fetch, arguments))
+    if (!mh_fetch_arguments(&fetch, arguments))
         return NULL;
-    fetch.first = 0; /* the consumer numbers items by their place in the batch */
-    return fetch_for_task((worker_end_object *)self, &fetch);
+    if (!fetch.indices)
+        fetch.first = 0; /* the consumer numbers items by their place in the batch */
+    bool good = mh_fetch_samples(&fetch);
+    self->samples = good ? (uint32_t)PyList_Size(fetch.samples) : 0;
+    self->fetch_ns += mh_clock_ns() - fetch.began_ns;
+    return good ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *worker_end_sample(PyObject *object, PyObject *unused)
@@ -519,10 +509,8 @@ static PyMethodDef worker_end_methods[] = {
      "(index, whether an epoch begins, whether to save a state) of the next task, or None."},
     {"fetch", worker_end_fetch, METH_VARARGS,
      "fetch(dataset, indices, first, samples): append dataset[i] for each index to samples; the "
-     "first of them is number first of the batch."},
-    {"draw", worker_end_draw, METH_VARARGS,
-     "draw(iterator, first, count, samples): append its next items, numbered from first, to "
-     "samples; fewer where it ends."},
+     "first of them is number first of the batch. With a count for indices: the next items of an "
+     "iterator, fewer where it ends."},
     {"gather", worker_end_gather, METH_VARARGS,
      "gather(columns, indices): send those rows of the columns; False where it cannot."},
     {"sample", worker_end_sample, METH_NOARGS, "Position in the epoch of the task's first sample."},

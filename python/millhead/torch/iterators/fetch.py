@@ -79,11 +79,11 @@ def columns_of(dataset: Any) -> Any:
 class Timer(Protocol):
     """Fetches samples and times each: a Meter in the caller, a WorkerEnd in a worker."""
 
-    def fetch(self, dataset: Any, indices: list[Any], first: int, samples: list[Any], /) -> None:
-        """Append ``dataset[i]`` for each index; the first is number ``first`` of the batch."""
-
-    def draw(self, iterator: Any, first: int, count: int, samples: list[Any], /) -> None:
-        """Append the next items, the first of which is number ``first``; fewer at the end."""
+    def fetch(
+        self, dataset: Any, indices: list[Any] | int, first: int, samples: list[Any], /
+    ) -> None:
+        """Append ``dataset[i]`` for each index; the first is number ``first`` of the batch. With
+        a count for ``indices``: the next items of an iterator, fewer at its end."""
 
 
 @dataclass(eq=False)
@@ -107,7 +107,7 @@ class Stream:
         iterator = self.iterator if observer is None else observer.timed(self.iterator)
         samples: list[Any] = []
         try:
-            timer.draw(iterator, self.taken, count, samples)
+            timer.fetch(iterator, count, self.taken, samples)
         except Exception:
             self._raised(len(samples))
             raise
