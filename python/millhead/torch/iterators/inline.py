@@ -48,9 +48,20 @@ def advise_to_hook(skipped: int) -> None:
 class Profiled(_BaseDataLoaderIter):
     """``__next__`` that leaves to torch's own what is seldom needed."""
 
-    _millhead_loader: weakref.ref[DataLoader[Any]]
-    _keeper: weakref.ref[Keeper]
-    _progress: Progress
+    _epoch: EpochLine | None
+
+    def _belong_to(self, loader: DataLoader[Any], keeper: Keeper) -> None:
+        """Before anything is drawn. A loader may be its own keeper, and must not be kept alive."""
+        self._millhead_loader = weakref.ref(loader)
+        self._keeper = weakref.ref(keeper)
+        self._stats = keeper._stats
+        self._progress = Progress(loader, keeper).install(keeper)
+
+    def _end_epoch(self) -> None:
+        self._progress.finished = True
+        if self._epoch is not None:
+            self._epoch.end()
+            self._epoch = None
 
     def state_dict(self) -> dict[str, Any]:
         """The loader's, as torchdata's loader asks its iterators for it."""
@@ -82,15 +93,12 @@ class InlineIter(Profiled, _SingleProcessDataLoaderIter):
 
     def __init__(self, loader: DataLoader[Any], keeper: Keeper) -> None:
         began = time.perf_counter_ns()
-        self._keeper = weakref.ref(keeper)
-        self._progress = Progress(loader, keeper).install(keeper)
+        self._belong_to(loader, keeper)
         self._begun = False  # whether the sampler was asked
         self._fresh = True
         stream = self._begin(loader)
         self._profile_name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-        self._millhead_loader = weakref.ref(loader)
-        self._stats = keeper._stats
-        self._meter = keeper._stats.meter
+        self._meter = self._stats.meter
         tolerance = tolerance_of(loader, keeper, self._base_seed)
         self._fetcher = self._fetcher_class(
             self._dataset,
@@ -124,7 +132,7 @@ class InlineIter(Profiled, _SingleProcessDataLoaderIter):
         )
         self._began_ns = began
         self._stats.setup_ns = time.perf_counter_ns() - began
-        self._epoch: EpochLine | None = EpochLine(self._stats, self._progress, loader, keeper)
+        self._epoch = EpochLine(self._stats, self._progress, loader, keeper)
 
     # --- beginning ---
 
@@ -338,9 +346,3 @@ class InlineIter(Profiled, _SingleProcessDataLoaderIter):
         if not isinstance(error, StopIteration):
             with contextlib.suppress(Exception):  # an exception that takes no note
                 error.add_note(f"millhead: {place}")
-
-    def _end_epoch(self) -> None:
-        self._progress.finished = True
-        if self._epoch is not None:
-            self._epoch.end()
-            self._epoch = None

@@ -22,9 +22,9 @@ from millhead.torch.iterators.batch_schema import Learner
 from millhead.torch.iterators.failed_samples import tolerance_of
 from millhead.torch.iterators.fetch import length
 from millhead.torch.iterators.inline import Profiled, advise_to_hook
-from millhead.torch.iterators.pin_thread import Pinner, Taken
+from millhead.torch.iterators.pin_thread import SLICE_NS, Pinner, Taken
 from millhead.torch.iterators.turns import BatchTasks
-from millhead.torch.iterators.waiting import SLICE_NS, Waiting
+from millhead.torch.iterators.waiting import Waiting
 from millhead.torch.iterators.worker_counts import WorkerCounts
 from millhead.torch.iterators.worker_group import WorkerGroup
 from millhead.torch.loader_stats import EpochLine
@@ -55,8 +55,7 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
         began = time.perf_counter_ns()
         self._shutdown = True  # until there is something to shut down
         self._pid = os.getpid()
-        self._keeper = weakref.ref(keeper)  # a loader is its own: it must not be kept alive
-        self._progress = Progress(loader, keeper).install(keeper)
+        self._belong_to(loader, keeper)
         with self._progress.replaying(loader):
             # Not _MultiProcessingDataLoaderIter's: it would start torch's own workers and queues.
             _BaseDataLoaderIter.__init__(self, loader)
@@ -70,7 +69,6 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
         """Everything but the tasks."""
         self._base_seed: int = self._progress.agree_on_seed(int(self._base_seed))
         self._profile_name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
-        self._millhead_loader = weakref.ref(loader)
         self._prefetch_factor = loader.prefetch_factor
         self._in_order = loader.in_order
         if self._prefetch_factor <= 0:
@@ -78,7 +76,6 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
                 "prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter"
             )
         self._worker_init_fn, self._watch_plan = unwrapped(loader.worker_init_fn)
-        self._stats = keeper._stats
         assert keeper._engine is not None
         self._engine = keeper._engine
         self._iterable = self._dataset_kind == _DatasetKind.Iterable
@@ -221,7 +218,7 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
         self._num_yielded = progress.yielded
         self._holes = 0  # tasks that could not be put
         self._first = True
-        self._epoch: EpochLine | None = EpochLine(self._stats, progress, loader, keeper)
+        self._epoch = EpochLine(self._stats, progress, loader, keeper)
         for _ in range(tasks.under_way - len(tasks.pending)):
             self._try_put_index()
 
@@ -276,10 +273,9 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
         raise StopIteration
 
     def _end_epoch(self) -> None:
-        self._progress.finished = True
-        if self._epoch is not None:
-            self._epoch.end()
-            self._epoch = None
+        under_way = self._epoch is not None
+        super()._end_epoch()
+        if under_way:
             self._counts.check_threads()
         if not self._persistent_workers:
             self._shutdown_workers()

@@ -20,8 +20,8 @@ from millhead import _core
 if TYPE_CHECKING:
     from millhead.torch.iterators.assembler import Assembler
 
-#: How long the thread waits before it looks whether it should end, in nanoseconds.
-_SLICE_NS = 100_000_000
+#: How long to wait for a result before looking up, in nanoseconds.
+SLICE_NS = 100_000_000
 
 #: What kind of result, the batch or what it is made from, its samples, the worker's state.
 Taken = tuple[int, Any, int, bytes | None]
@@ -97,7 +97,7 @@ class Pinner:
         torch.accelerator.set_device_index(self._device)
         while not self._stop.is_set():
             try:
-                worker = self._due.get(timeout=_SLICE_NS / 1e9)
+                worker = self._due.get(timeout=SLICE_NS / 1e9)
             except queue.Empty:
                 continue
             done: Taken | None
@@ -112,7 +112,7 @@ class Pinner:
 
     def _any_ready(self) -> int:
         while not self._stop.is_set():
-            worker = self._consumer_end.ready(_SLICE_NS)
+            worker = self._consumer_end.ready(SLICE_NS)
             if worker is not None:
                 return int(worker)
         return 0
@@ -122,7 +122,7 @@ class Pinner:
         while taken is None:
             if self._stop.is_set():
                 return None
-            taken = self._consumer_end.take(worker, _SLICE_NS)
+            taken = self._consumer_end.take(worker, SLICE_NS)
         kind, payload, samples, state = taken
         payload = self._unpack(kind, payload)
         if kind in (_core.SLOT, _core.GENERAL):

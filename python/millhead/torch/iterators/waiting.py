@@ -8,15 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millhead.torch.iterators.pin_thread import Taken
+from millhead.torch.iterators.pin_thread import SLICE_NS, Taken
 from millhead.torch.loader_stats import SAY_AFTER_S, advise
 
 if TYPE_CHECKING:
     from millhead.torch.iterators.turns import BatchTasks
     from millhead.torch.iterators.worker_group import WorkerGroup
-
-#: How long to wait for a result before looking up, in nanoseconds.
-SLICE_NS = 100_000_000
 
 
 @dataclass(eq=False)
