@@ -59,7 +59,7 @@ class WorkerGroup:
             for plan in plans:
                 plan.descriptors = self.descriptors(plan.number, trainer)
             if self.replacements is not None:
-                self.replacements.remember([replace(plan) for plan in plans])
+                self.replacements.plans = [replace(plan) for plan in plans]
             self.threads_at_start = len(os.listdir("/proc/self/task"))
             self.stats.start, started = start_workers(
                 self.engine, self.context, self.job, plans, self.timeout
@@ -72,7 +72,7 @@ class WorkerGroup:
         """What a worker is given; see WorkerPlan."""
         fds = [*self.consumer_end.fds(number), trainer, self._stacks.fileno()]
         if self.replacements is not None:
-            fds.append(self.replacements.note(number))
+            fds.append(self.replacements.notes[number])
         return tuple(Descriptor(fd) for fd in fds)
 
     def deadline(self) -> float:

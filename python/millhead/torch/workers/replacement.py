@@ -57,21 +57,14 @@ class Replacements:
 
     def __init__(self, limit: int, workers: int) -> None:
         self.limit = limit
-        self._plans: list[WorkerPlan] = []
-        #: Where each worker leaves what another goes on from.
-        self._notes = [os.memfd_create("millhead-note") for _ in range(workers)]
+        #: How the workers were started: another is started alike.
+        self.plans: list[WorkerPlan] = []
+        #: Descriptors of where each worker leaves what another goes on from.
+        self.notes = [os.memfd_create("millhead-note") for _ in range(workers)]
         #: Processes that have handed over and not ended, and until when they may take.
         self._leaving: list[tuple[Worker, float]] = []
         #: For each worker that was ended: the results it had sent until then.
         self._ended: dict[int, int] = {}
-
-    def note(self, number: int) -> int:
-        """The descriptor of a worker's note."""
-        return self._notes[number]
-
-    def remember(self, plans: list[WorkerPlan]) -> None:
-        """How the workers were started: another is started alike."""
-        self._plans = plans
 
     def look(self, group: WorkerGroup) -> bool:
         """Replace workers that have too much memory. Whether there were any.
@@ -104,8 +97,8 @@ class Replacements:
 
     def close(self) -> None:
         """Give up the descriptors."""
-        while self._notes:
-            os.close(self._notes.pop())
+        while self.notes:
+            os.close(self.notes.pop())
 
     # --- replacing ---
 
@@ -116,11 +109,11 @@ class Replacements:
         return worker.ended()
 
     def _replace(self, group: WorkerGroup, number: int, sent: int) -> None:
-        restore, counts = read_note(self._notes[number]) or (None, None)
-        plan = replace(self._plans[number], restore=restore, counts=counts)
+        restore, counts = read_note(self.notes[number]) or (None, None)
+        plan = replace(self.plans[number], restore=restore, counts=counts)
         if restore is None:  # not again what its first samples were given
             plan.base_seed = (plan.base_seed + (sent + 1) * SPREAD) % 2**63
-        wipe_note(self._notes[number])
+        wipe_note(self.notes[number])
         group.consumer_end.succeed(number)
         before = group.handles[number]
         trainer = _core.process_open(os.getpid())
@@ -159,7 +152,7 @@ class Replacements:
     # --- saying so ---
 
     def _say_that_it_stays(self, number: int, used: int) -> None:
-        why = read_note(self._notes[number])
+        why = read_note(self.notes[number])
         with contextlib.suppress(Advice):  # as an error it would lose a batch
             advise(
                 "worker-memory-stays",
