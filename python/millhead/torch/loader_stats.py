@@ -81,17 +81,14 @@ class Stats:
         self.sample_meter: Meter | None = None
         #: Iterators that started workers; a reset keeps the number.
         self.starts = 0
-        self.paths = {"slot": 0, "general": 0, "torch": 0}
-        self.samples = 0
         self.clear()
 
     def clear(self) -> None:
-        """Begin again."""
-        self.refresh()
+        """Begin again; what live iterators counted was fetched before."""
         self.meter.clear()  # not a new one: iterators hold it
         if self.sample_meter is not None:
             self.sample_meter.clear()
-        self.paths = dict.fromkeys(self.paths, 0)
+        self.paths = {"slot": 0, "general": 0, "torch": 0}
         self.samples = 0
         self.epochs = 0
         self.start = "none"
