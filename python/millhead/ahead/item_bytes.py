@@ -31,12 +31,8 @@ def pack(item: Any) -> tuple[bytes, int]:
     sizes = [part.nbytes for part in parts]
     head = _COUNT.pack(len(parts)) + struct.pack(f"<{len(sizes)}Q", *sizes)
     if len(head) + sum(map(_up, sizes)) <= INLINE:
-        return head + b"".join(_padded(part) for part in parts), -1
+        return head + b"".join(bytes(part).ljust(_up(part.nbytes), b"\0") for part in parts), -1
     return head, _into_memory(parts, sizes)
-
-
-def _padded(part: memoryview) -> bytes:
-    return bytes(part) + bytes(_up(part.nbytes) - part.nbytes)
 
 
 def _into_memory(parts: list[memoryview], sizes: list[int]) -> int:

@@ -70,7 +70,8 @@ class ProcessSource:
                 return item
             if what == _ERROR:
                 self._say_taken()
-                raise _error_of(message)
+                error, text = pickle.loads(message)  # by our own child
+                raise error from _Elsewhere(text)
         finally:
             if descriptor >= 0:
                 os.close(descriptor)
@@ -132,13 +133,6 @@ class ProcessSource:
                 self._process.join(PATIENCE_S)
         if self._process.exitcode is not None:
             self._process.close()
-
-
-def _error_of(message: bytes) -> BaseException:
-    error, text = pickle.loads(message)  # by our own child
-    error.__cause__ = _Elsewhere(text)
-    found: BaseException = error
-    return found
 
 
 # ---- the process ---------------------------------------------------------------------------------

@@ -25,10 +25,8 @@ class _Shelf:
         self.closed = False
 
     def put(self, what: str, value: Any) -> bool:
-        """Waits for room; False: nobody wants it any more."""
+        """Where there is room; False: nobody wants it any more."""
         with self.changed:
-            while len(self.ready) >= self.n and not self.closed:
-                self.changed.wait()
             if not self.closed:
                 self.ready.append((what, value))
                 self.changed.notify_all()
