@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -30,7 +31,7 @@ class Dataset:
     ) -> None:
         self.data = data
         self.output = output
-        self._wanted = None if fields is None else list(_not_text(fields))
+        self._wanted = fields if fields is None or isinstance(fields, str) else list(fields)
         self._options = options
         self._opened = Opened(data, self._wanted, output, options)
         self._count = self._opened.core.count
@@ -70,7 +71,8 @@ class Dataset:
         return Mapped(self, fn)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.data, self._wanted, self.output, self._options)
+        reopen = functools.partial(Dataset, output=self.output, options=self._options)
+        return reopen, (self.data, self._wanted)
 
 
 class Mapped:
@@ -154,15 +156,3 @@ def _number(index: Any, count: int) -> int:
     if not -count <= number < count:
         raise IndexError(f"no sample {number}: there are {count}")
     return number + count if number < 0 else number
-
-
-def _not_text(fields: Iterable[str]) -> Iterable[str]:
-    if isinstance(fields, str):
-        raise TypeError(f"fields should be a list of names, but got {fields!r}")
-    return fields
-
-
-def _reopen(
-    data: Data, fields: list[str] | None, output: str | None, options: DataOptions
-) -> Dataset:
-    return Dataset(data, fields, output=output, options=options)
