@@ -51,12 +51,6 @@ def new(command: list[str]) -> Path:
         return Path(tempfile.mkdtemp(prefix=f"millhead-{name}-"))
 
 
-def forget(run: Path, keep: str | None) -> None:
-    """Removes a directory that nothing was recorded in, unless the user chose it."""
-    if keep is None:
-        shutil.rmtree(run, ignore_errors=True)
-
-
 def _default_place() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME", "")
     return Path(cache if os.path.isabs(cache) else Path.home() / ".cache") / "millhead" / "runs"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -221,7 +222,8 @@ def _judge(request: Request, program: str, run: Path, code: int) -> int:
     if sys.stdout is not None:  # closed: the command that judges says so
         sys.stdout.flush()
     if not any(run.glob("events*.jsonl")):
-        kept_runs.forget(run, request.keep)
+        if request.keep is None:  # a directory that the user chose stays
+            shutil.rmtree(run, ignore_errors=True)
         cli.say(_nothing_recorded(request, code))
         return cli.EXIT_INTERRUPTED if code == cli.EXIT_INTERRUPTED else cli.EXIT_FAILED
     probe = ["--probe", request.probe] if request.probe else []
