@@ -76,7 +76,7 @@ class Checkpoint:
         loader = json_values.dumps(None if self.loader is None else self.loader.state_dict())
         generators = json_values.dumps(_generators_now() if self.generators else None)
         loaders, generators = map(", ".join, zip(*_from_all((loader, generators)), strict=True))
-        if _rank() == 0:
+        if _world()[0] == 0:
             head = f'"millhead": "checkpoint", "version": {_VERSION}, "state": {text}'
             tail = f'"loaders": [{loaders}], "generators": [{generators}]'
             _replace(self.path, f"{{{head}, {tail}}}\n")
@@ -90,7 +90,7 @@ class Checkpoint:
             ValueError: the loader refuses its state: it is of another dataset.
         """
         found = why = None
-        if _rank() == 0:
+        if _world()[0] == 0:
             try:
                 found = self._read()
             except (OSError, ValueError) as error:
@@ -130,9 +130,9 @@ class Checkpoint:
 
     def _put_back(self, states: list[Any]) -> None:
         """Each rank's own state; that of rank 0 where there were more or fewer ranks."""
-        ranks = _ranks()
+        rank, ranks = _world()
         if len(states) == ranks:
-            state = states[_rank()]
+            state = states[rank]
         elif isinstance(getattr(self.loader, "dataset", None), IterableDataset):
             raise _error(
                 "not supported",
@@ -146,8 +146,8 @@ class Checkpoint:
 
     def _put_generators_back(self, states: list[Any]) -> None:
         """Each rank's own. With more or fewer ranks there are none to go on with."""
-        ranks = _ranks()
-        state = states[_rank()] if len(states) == ranks else None
+        rank, ranks = _world()
+        state = states[rank] if len(states) == ranks else None
         if state is None:
             of_others = f"those saved are of a world of {len(states)}, not {ranks}"
             advise(
@@ -162,7 +162,7 @@ class Checkpoint:
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise _error(
                 "corrupt data",
-                f"millhead: the random generators saved for rank {_rank()} are damaged: {error} "
+                f"millhead: the random generators saved for rank {rank} are damaged: {error} "
                 f"({self.path}): load it with generators=False to go on without",
             ) from None
 
@@ -177,7 +177,7 @@ def _generators_now() -> dict[str, Any]:
     """This process's; those of CUDA only where it is in use: asking would begin to."""
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     cuda = torch.cuda.get_rng_state_all() if in_use else []
-    return {"global": RngState.now().encode(), "cuda": cuda}
+    return {"global": RngState.now().text, "cuda": cuda}
 
 
 def _set_generators(state: dict[str, Any]) -> None:
@@ -187,16 +187,14 @@ def _set_generators(state: dict[str, Any]) -> None:
     rng_state.put_back()
 
 
-def _rank() -> int:
-    return 0 if rank0_first.is_alone("Checkpoint") else dist.get_rank()
+def _world() -> tuple[int, int]:
+    """This process's rank, of how many."""
+    alone = rank0_first.is_alone("Checkpoint")
+    return (0, 1) if alone else (dist.get_rank(), dist.get_world_size())
 
 
 def _from_all(mine: Any) -> list[Any]:
     return [mine] if rank0_first.is_alone("Checkpoint") else rank0_first.gather_from_all(mine)
-
-
-def _ranks() -> int:
-    return 1 if rank0_first.is_alone("Checkpoint") else dist.get_world_size()
 
 
 def _replace(path: str, text: str) -> None:

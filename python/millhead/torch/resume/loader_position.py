@@ -48,7 +48,7 @@ class LoaderPosition:
 def _state_before_first_epoch(loader: Any, keeper: Any) -> dict[str, Any]:
     """The end of nothing."""
     now = RngState.now(loader)
-    caller = WorkerProgress(state=Restore(generators=now.encode()))
+    caller = WorkerProgress(state=Restore(generators=now.text))
     alone = loader.num_workers == 0 and keeper.snapshot_rng
     return describe(
         loader,

@@ -312,7 +312,7 @@ class Progress:
         if snapshot is None or not self.stateful or self.finished:
             snapshot = self._snapshot_now()
         if self.alone and keeper.snapshot_rng:  # the caller does the work
-            snapshot["worker_states"][0]["generators"] = RngState.now().encode()
+            snapshot["worker_states"][0]["generators"] = RngState.now().text
         consumed: int = snapshot["_sampler_iter_yielded"]
         return describe(
             loader,

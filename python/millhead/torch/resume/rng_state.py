@@ -107,12 +107,12 @@ class RngState:
 
     def same_global(self, other: RngState) -> bool:
         """Whether the global generators were the same."""
-        return self._encoded == other._encoded
+        return self.text == other.text
 
     def to_dict(self) -> dict[str, Any]:
         """For a checkpoint, JSON included."""
         own = {name: _to_text(_tensor_bytes(state)) for name, state in self.own.items()}
-        return {"global": self._encoded, "own": own}
+        return {"global": self.text, "own": own}
 
     @classmethod
     def from_dict(cls, saved: Any) -> RngState:
@@ -120,12 +120,9 @@ class RngState:
         own = {name: _tensor(_from_text(text)) for name, text in saved["own"].items()}
         return cls(cls.decode(saved["global"]).states, own)
 
-    def encode(self) -> str:
-        """The global generators as text."""
-        return self._encoded
-
     @cached_property
-    def _encoded(self) -> str:
+    def text(self) -> str:
+        """The global generators as text."""
         _, words, spare = self.states["random"]
         of_random = _RANDOM.pack(*words, spare is not None, spare or 0.0)
         of_numpy = b""
@@ -137,7 +134,7 @@ class RngState:
 
     @classmethod
     def decode(cls, text: str) -> RngState:
-        """What ``encode`` gave; ValueError for anything else."""
+        """What ``text`` was; ValueError for anything else."""
         data = _from_text(text)
         try:
             of_random, of_numpy = _LENGTHS.unpack_from(data)

@@ -214,7 +214,7 @@ class BatchWorker:
         self.wants_state = False
         hooks = self.hooks()
         if hooks != (None, None) or self.plan.snapshot_rng:
-            generators = RngState.now().encode() if self.plan.snapshot_rng else None
+            generators = RngState.now().text if self.plan.snapshot_rng else None
             stream = self.fetcher.stream
             ended = stream is not None and stream.ended
             self.worker_end.save_state(pickle.dumps((*hooks, generators, ended), 5))

@@ -127,7 +127,7 @@ class MemoryLimit:
 
     def _state(self) -> Restore:
         dataset, iterator = self._worker.hooks()
-        return Restore(dataset, iterator, RngState.now().encode())
+        return Restore(dataset, iterator, RngState.now().text)
 
     def _hand_over(self) -> str | None:
         """Write down what another process goes on from; or why none can."""
