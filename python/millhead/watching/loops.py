@@ -255,12 +255,9 @@ class Watched(Generic[T]):
         self._watch = watch
 
     def __iter__(self) -> Iterator[T]:
-        torch_loaders = _torch_watching(self._iterable)
-        if torch_loaders is not None:
-            found: Iterator[T] = torch_loaders.iterate(self._iterable, self._watch)
-            return found
-        if (ours := _own_watching(self._iterable)) is not None:
-            found = ours.iterate(self._iterable, self._watch)
+        kind = _torch_watching(self._iterable) or _own_watching(self._iterable)
+        if kind is not None:
+            found: Iterator[T] = kind.iterate(self._iterable, self._watch)
             return found
         self._watch.begin()
         epoch = Epoch(self._watch)
