@@ -6,8 +6,6 @@ import math
 
 from millhead._memory_sizes import parse_memory
 
-__all__ = ["WorkerMemory", "parse_memory", "parse_worker_memory", "require_at_least"]
-
 #: What ``worker_memory=`` may be.
 WorkerMemory = int | float | str | None
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from millhead import _command_line as cli
 from millhead import _core
+from millhead._memory_sizes import parse_memory
 from millhead.bench.check import check_target
 from millhead.bench.child import Settings
 from millhead.bench.configs import LOADERS, Config
@@ -66,8 +67,6 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _bytes(text: str) -> int:
-    from millhead.torch.arguments import parse_memory
-
     try:
         size = parse_memory(text)
     except ValueError:
