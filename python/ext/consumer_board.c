@@ -19,8 +19,7 @@ board_batch *mh_board_batch_find(const consumer_end_object *self, uint64_t posit
 
 static void board_batch_end(board_batch *batch)
 {
-    pending_task task =
-        batch->task; /* ending it runs Python, and another batch may get the entry */
+    pending_task task = batch->task; /* to end it runs Python: another may get the entry */
     *batch = (board_batch){0};
     mh_pending_task_end(&task);
 }
@@ -88,9 +87,8 @@ static PyObject *result_in(consumer_end_object *self, consumer_end_worker *worke
         said = mh_consumer_end_parts(self, worker, result);
     } else if (result->kind == MH_RESULT_WHOLE) {
         batch->whole = true;
-        for (uint32_t w = 0; w < self->worker_count; w++)
-            mh_consumer_end_events(
-                self, &self->workers[w]); /* while the indices of its samples are known */
+        for (uint32_t w = 0; w < self->worker_count; w++) /* while its indices are known */
+            mh_consumer_end_events(self, &self->workers[w]);
         said = PyLong_FromUnsignedLong(result->marks);
     } else {
         PyErr_Format(module->error, "worker %u sent a result of kind %u", worker->number,

@@ -59,10 +59,8 @@ static PyObject *fetches_begin(PyObject *object, PyObject *unused)
     self->read = 0;
     mh_native_share_counts(&self->probes, &self->native); /* those of what came before */
     self->probes = self->native = 0;
-    if (self->worker <
-        0) { /* a worker does nothing else: its last counts hold, its probe goes on */
+    if (self->worker < 0) /* a worker does nothing else: its last count holds */
         self->read_before = mh_storage_bytes();
-    }
     self->began = mh_clock_begin(&self->clock);
     self->known_now = self->began.now;
     self->known_cpu = self->began.cpu;
@@ -108,8 +106,7 @@ void mh_fetches_item(PyObject *fetches, uint64_t began, uint64_t ns)
 
 static void note_fetched(fetches_object *self, long long samples)
 {
-    uint64_t probes;
-    uint64_t native;
+    uint64_t probes, native;
     mh_ticks_stage(MH_STAGE_COLLATE);
     self->samples = samples;
     self->fetched = mh_clock_read(&self->clock);
@@ -188,10 +185,8 @@ static PyObject *fetches_failed(PyObject *object, PyObject *unused)
 static PyObject *fetches_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     static char *names[] = {"loader", "epoch", "worker", "probing", NULL};
-    long long loader;
-    long long epoch;
-    int worker;
-    int probing;
+    long long loader, epoch;
+    int worker, probing;
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "LLip:Fetches", names, &loader, &epoch,
                                      &worker, &probing))
         return NULL;
