@@ -128,8 +128,7 @@ class Search(Measurements):
         other_size = costly.batch_size != cheap.batch_size  # which the replay knows nothing of
         if repeated or other_size or not self.predictable:
             return False
-        now, then = self.measurer.predict(cheap, [cheap, costly])
-        expected = then / now - 1
+        expected = self._predicted(costly, cheap) - 1
         allowed = max(self.bar(costly, cheap), BELIEVED * abs(expected))
         return abs(self.gap(costly, cheap) - expected) > allowed
 
@@ -188,23 +187,23 @@ class Search(Measurements):
             fewer = replace(current, workers=step)
             if step >= current.workers:
                 continue
-            if fewer not in self.tried and self._is_hopeless(fewer, current):
+            if fewer not in self.tried and self._predicted(fewer, current) < HOPELESS:
                 break
             if not self._try(fewer) or self._is_faster(current, fewer):
                 break
             current = fewer
         return current
 
-    def _is_hopeless(self, other: Setting, current: Setting) -> bool:
-        now, then = self.measurer.predict(current, [current, other])
-        return then < HOPELESS * now
+    def _predicted(self, other: Setting, measured: Setting) -> float:
+        """How many times as fast as a measured setting another is by replay."""
+        now, then = self.measurer.predict(measured, [measured, other])
+        return then / now
 
     # ---- workers that are in each other's way ----------------------------------------------------
 
     def _alone(self, other: Setting, start: Setting) -> float:
         """What it would give if its workers were not in each other's way, as none was at the start."""
-        now, then = self.measurer.predict(start, [start, other])
-        return self.rate(start) * then / now
+        return self.rate(start) * self._predicted(other, start)
 
     def _is_crowded(self, setting: Setting, start: Setting) -> bool:
         """Whether something is shared that has not enough for all, as a disk that seeks or a server
