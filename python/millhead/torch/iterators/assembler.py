@@ -137,7 +137,10 @@ class Assembler:
         batch = self._open.pop(position)
         batch.parts += self._failed_starts
         self._told = self._told or bool(self._failed_starts)
-        return self._assemble(position, batch)
+        try:
+            return self._finish(position, batch)
+        except Exception as error:  # noqa: BLE001 - of collate: the consumer's, in its place
+            return _core.ERROR, Raised(error), 0, None
 
     def untold(self) -> Any:
         """The exception of a worker that did not start, where no batch came after it; else None."""
@@ -180,12 +183,6 @@ class Assembler:
         self._put(position, batch, slot=False, again=True)
 
     # --- putting together ---
-
-    def _assemble(self, position: int, batch: Batch) -> Taken:
-        try:
-            return self._finish(position, batch)
-        except Exception as error:  # noqa: BLE001 - of collate: the consumer's, in its place
-            return _core.ERROR, Raised(error), 0, None
 
     def _finish(self, position: int, batch: Batch) -> Taken:
         in_slot = not batch.marks
