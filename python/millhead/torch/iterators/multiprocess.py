@@ -157,8 +157,6 @@ class MultiprocessIter(Profiled, _MultiProcessingDataLoaderIter):
                 base_seed=self._base_seed,
                 snapshot_rng=keeper.snapshot_rng,
                 tolerance=self._tolerance,
-                rng=(),
-                stride=1,
                 maps=self._consumer_end.maps(number),
                 affinity=affinity,
                 caps=caps,

@@ -64,12 +64,12 @@ class WorkerPlan:
     base_seed: int
     snapshot_rng: bool
     tolerance: Tolerance | None
-    #: dispatch="sample": the generators to seed, and how far apart positions are.
-    rng: tuple[str, ...]
-    stride: int
     maps: tuple[int, int]
     affinity: frozenset[int] | None
     caps: thread_caps.Caps
+    #: dispatch="sample": the generators to seed, and how far apart positions are.
+    rng: tuple[str, ...] = ()
+    stride: int = 1
     #: Control block, batches, spill memory, events, the trainer's process, a file for stacks; with a
     #: limit on its memory also one for notes. Opened when it is started.
     descriptors: tuple[Descriptor, ...] = ()
