@@ -108,12 +108,9 @@ class HotCode:
                 self._threads[thread.ident] = cpu
                 spent = cpu - busy.get(thread.ident, cpu)
                 if spent >= _THREAD_LEAST_NS:
-                    target = getattr(
-                        thread, "_target", None
-                    )  # Thread's own, gone when it has ended
-                    self._add(
-                        (_THREAD, getattr(target, "__qualname__", thread.name), "", 0, False), spent
-                    )
+                    target = getattr(thread, "_target", None)  # gone when it has ended
+                    name = getattr(target, "__qualname__", thread.name)
+                    self._add((_THREAD, name, "", 0, False), spent)
 
     def _add(self, key: _Key, ns: int) -> None:
         self._seen[key] = self._seen.get(key, 0) + ns

@@ -49,14 +49,14 @@ def compare_sampler(sampler: DistributedSampler[Any]) -> None:
         return
     _asked[id(sampler)] = sampler
     first = _first_description(mine)
-    for name, follows in ((name, _FOLLOWS.get(name)) for name in mine if name != "rank"):
-        if first[name] != mine[name]:
+    for name in mine:
+        if name != "rank" and first[name] != mine[name]:
             what = "the dataset's length" if name == "length" else name
             return advise(
                 "ranks disagree",
                 f"ranks disagree about {what} (rank {mine['rank']}: {mine[name]}, rank "
                 f"{first['rank']}: {first[name]}): "
-                f"{follows or 'some samples come twice, others never'}; make them alike",
+                f"{_FOLLOWS.get(name, 'some samples come twice, others never')}; make them alike",
             )
 
 
