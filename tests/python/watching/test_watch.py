@@ -610,67 +610,6 @@ def test_samples_in_turn_are_runs(tmp_path: Path) -> None:
     assert _events(tmp_path, "loader")[0]["dispatch"] == "sample"
 
 
-def _compute(seconds: float) -> None:
-    until = time.thread_time() + seconds
-    while time.thread_time() < until:
-        pass
-
-
-def test_waiting_for_the_device_is_training(tmp_path: Path) -> None:
-    """On a device forward, backward and the update are launches, and ``.item()`` sleeps."""
-    model = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loader = torch.utils.data.DataLoader(Random(32), batch_size=4)
-    for batch in (watched := millhead.watch(loader, run=tmp_path, hooks=True)):
-        model(batch).sum().backward()
-        optimizer.step()
-        time.sleep(0.03)  # .item()
-        _compute(0.01)
-    watched.close()
-    steps = _events(tmp_path, "step")
-    assert len(steps) == 8
-    for step in steps:
-        assert 30e6 <= step["train"] <= step["ns"] - 10e6
-
-
-def test_what_the_loop_says_goes_before_the_hooks(tmp_path: Path) -> None:
-    model = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loader = torch.utils.data.DataLoader(Random(16), batch_size=4)
-    for batch in (watched := millhead.watch(loader, run=tmp_path, hooks=True)):
-        with watched.training():
-            model(batch).sum().backward()
-            optimizer.step()
-        time.sleep(0.02)  # a request
-    watched.close()
-    assert all(step["train"] <= step["ns"] - 20e6 for step in _events(tmp_path, "step"))
-
-
-def test_training_is_told_or_seen(tmp_path: Path) -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loader = torch.utils.data.DataLoader(Random(8), batch_size=4)
-    for batch in (told := millhead.watch(loader, run=tmp_path / "told")):
-        with told.training():
-            time.sleep(0.005)
-        time.sleep(0.01)
-    told.close()
-    for batch in (seen := millhead.watch(loader, run=tmp_path / "seen", hooks=True)):
-        _compute(0.01)  # the loop's own work
-        loss = model(batch).sum()
-        loss.backward()
-        time.sleep(0.005)
-        optimizer.step()
-        _compute(0.01)
-    seen.close()
-    for run in ("told", "seen"):
-        steps = _events(tmp_path / run, "step")
-        assert len(steps) == 2
-        for step in steps:
-            assert 5e6 <= step["train"] <= step["ns"] - 10e6, run
-    assert not torch.nn.modules.module._global_forward_pre_hooks
-
-
 def test_without_a_run_nothing_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     loader = torch.utils.data.DataLoader(Random(8), batch_size=4, num_workers=2)
