@@ -223,11 +223,12 @@ void mh_say_seen(const mh_inquiry *inquiry)
 void mh_say_loss(const mh_inquiry *inquiry)
 {
     say_numbers(inquiry, inquiry->loss);
-    double run = inquiry->measured_ns + mh_ns(inquiry->facts->other_ns);
+    double run = inquiry->measured_ns + mh_outside_ns(inquiry);
     if (inquiry->loss != MH_LOSS_COUNT && inquiry->gain[inquiry->loss] >= MH_GAIN_MATTERS)
         mh_evidence(inquiry->out,
                     "without it the run would take about %s instead of %s (simulated)",
-                    MH_NS_TEXT(run / inquiry->gain[inquiry->loss]), MH_NS_TEXT(run));
+                    MH_NS_TEXT(run / mh_gain_of_run(inquiry, inquiry->gain[inquiry->loss])),
+                    MH_NS_TEXT(run));
 }
 
 void mh_say_crowd_first(const mh_inquiry *inquiry)
@@ -246,6 +247,11 @@ void mh_say_crowd_first(const mh_inquiry *inquiry)
 void mh_say_waiting(const mh_inquiry *inquiry)
 {
     mh_verdict *out = inquiry->out;
+    if (inquiry->sums.batches == 0) {
+        mh_evidence(out, "each of %llu iterators gave one batch",
+                    (unsigned long long)inquiry->facts->epochs);
+        return;
+    }
     mh_evidence(out, "the loop waited %s of %s (%.1f %%) for data after the first batches",
                 MH_NS_TEXT(inquiry->sums.wait), MH_NS_TEXT(inquiry->steady_ns),
                 100 * out->device_wait_share);

@@ -116,7 +116,7 @@ static void predict(mh_inquiry *inquiry, double then)
         most = mh_gain(run, run - inquiry->sums.all_wait);
     if (gain > most)
         gain = most;
-    gain = bound_by_storage(inquiry, gain);
+    gain = mh_gain_of_run(inquiry, bound_by_storage(inquiry, gain));
     inquiry->out->predicted_gain = inquiry->out->possible_gain = gain > 1 ? gain : 1;
 }
 
@@ -491,7 +491,13 @@ static mh_status fix_startup(mh_inquiry *inquiry, mh_error *err)
     if (may_stay && saved_kept >= HALF * saved_half && saved_kept >= HALF * inquiry->gap_ns) {
         out->fix_settings.persistent = 1;
         predict(inquiry, kept);
-        mh_say_fix(out, "persistent_workers=True: workers then start once, not in every epoch");
+        mh_say_fix(out, "%s",
+                   inquiry->sums.batches > 0
+                       ? "persistent_workers=True: workers then start once, not in every "
+                         "epoch"
+                       : "iterate the loader (for batch in loader) in place of "
+                         "next(iter(loader)), which starts all workers for one batch; "
+                         "or at least persistent_workers=True");
         return MH_OK;
     }
     if (inquiry->gap_ns > saved_half && facts->workers > 0) {
@@ -517,7 +523,8 @@ static mh_status fix_crowd(mh_inquiry *inquiry)
     int fewer = inquiry->crowd_workers > 0     ? inquiry->crowd_workers
                 : facts->workers > facts->cpus ? facts->cpus
                                                : facts->workers;
-    out->predicted_gain = out->possible_gain = inquiry->gain[MH_LOSS_CROWD];
+    out->predicted_gain = out->possible_gain =
+        mh_gain_of_run(inquiry, inquiry->gain[MH_LOSS_CROWD]);
     if (mh_pools_crowd(inquiry)) {
         char also[96] = "";
         promise_nothing(out);

@@ -89,9 +89,16 @@ int mh_too_short(const mh_inquiry *inquiry);
 /* Bytes from storage in a second of the steady part. */
 double mh_read_per_s(const mh_inquiry *inquiry);
 
-/* The run's time now over that with the judged loader's part taking `then` in place of what was
- * replayed. Gains are of the whole run: other loaders' time stays. */
+/* The time of all loops now over that with the judged loader's part taking `then` in place of what
+ * was replayed: other loaders' time stays. */
 double mh_inquiry_gain(const mh_inquiry *inquiry, double then);
+
+/* What the run takes outside the judged loop: other loaders' loops, and what lies between epochs,
+ * where other loops may lie too. */
+double mh_outside_ns(const mh_inquiry *inquiry);
+
+/* A gain of the loops as one of the whole run: what lies between epochs stays. */
+double mh_gain_of_run(const mh_inquiry *inquiry, double gain);
 
 /* Whether pools of threads inside workers crowd the CPUs (BLAS, OpenMP): their CPU times are then
  * longer than the work is. */

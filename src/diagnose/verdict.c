@@ -49,6 +49,19 @@ double mh_inquiry_gain(const mh_inquiry *inquiry, double then)
     return mh_gain(inquiry->base_ns + others, then + others);
 }
 
+double mh_outside_ns(const mh_inquiry *inquiry)
+{
+    double others = mh_ns(inquiry->facts->other_ns), between = mh_ns(inquiry->facts->between_ns);
+    return others > between ? others : between;
+}
+
+double mh_gain_of_run(const mh_inquiry *inquiry, double gain)
+{
+    double loops = inquiry->measured_ns + mh_ns(inquiry->facts->other_ns);
+    double run = inquiry->measured_ns + mh_outside_ns(inquiry);
+    return mh_gain(run, run - loops * (1 - 1 / gain));
+}
+
 mh_status mh_inquiry_time(const mh_inquiry *inquiry, const mh_replay_options *options, double *ns,
                           mh_error *err)
 {
@@ -173,7 +186,7 @@ static void finish_shares(mh_inquiry *inquiry)
     inquiry->out->device_wait_share = whole > 0 ? inquiry->sums.wait / whole : 0;
     inquiry->out->idle_device_s = inquiry->sums.wait / 1e9;
     double starts = inquiry->measured_ns - inquiry->steady_ns - inquiry->sums.first_step;
-    double run = inquiry->measured_ns + mh_ns(inquiry->facts->other_ns);
+    double run = inquiry->measured_ns + mh_outside_ns(inquiry);
     inquiry->out->epoch_start_s = starts > 0 ? starts / 1e9 : 0;
     inquiry->out->epoch_start_share = starts > 0 ? starts / run : 0;
 }

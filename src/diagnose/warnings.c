@@ -147,8 +147,8 @@ static void warn_first_epoch(const mh_inquiry *inquiry)
         MH_NS_TEXT(sums[0] / counts[0]), MH_NS_TEXT(sums[1] / counts[1]));
 }
 
-/* Validation, checkpoints: no loader makes them shorter, and they are in no gain. The loops of
- * other loaders lie there too, and are in it. */
+/* Validation, checkpoints: no loader makes them shorter. The loops of other loaders lie there too.
+ */
 static void warn_between_epochs(const mh_inquiry *inquiry)
 {
     double others = mh_ns(inquiry->facts->other_ns), loop = inquiry->measured_ns + others;
@@ -157,8 +157,8 @@ static void warn_between_epochs(const mh_inquiry *inquiry)
         return;
     mh_warning(
         inquiry->out,
-        "%s pass between epochs, outside the loop (validation, checkpoints), beside %s in it; "
-        "gains count only the loop",
+        "%s pass between epochs, outside the loop (validation, checkpoints), beside %s in it: no "
+        "setting of the loader makes them shorter",
         MH_NS_TEXT(between), MH_NS_TEXT(loop));
 }
 

@@ -73,11 +73,54 @@ static void other_loops_are_not_between_epochs(void **state)
     mh_verdict verdict = judged(&facts);
     assert_true(warns(&verdict, "pass between epochs"));
     assert_true(fabs(verdict.epoch_start_s - 0.51) < 1e-6);
-    assert_true(fabs(verdict.epoch_start_share - 0.51 / 4.5) < 1e-6);
+    assert_true(fabs(verdict.epoch_start_share - 0.51 / 6.5) < 1e-6);
     facts.other_ns = 2100 * MS;
     verdict = judged(&facts);
     assert_false(warns(&verdict, "pass between epochs"));
     assert_true(fabs(verdict.epoch_start_share - 0.51 / 6.6) < 1e-6);
+    free(planted_batches(&facts));
+}
+
+/* next(iter(loader)) in every step: that is what to say, and not how long it waited after firsts.
+ */
+static void iterators_that_give_one_batch_are_named(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(60, 2, 4, 20 * MS);
+    for (size_t at = 0; at < facts.batch_count; at++) {
+        planted_batches(&facts)[at].fetch = planted_batches(&facts)[at].fetch_cpu = 2 * MS;
+        planted_batches(&facts)[at].epoch = (uint32_t)at;
+        planted_batches(&facts)[at].first = 1;
+    }
+    (void)planted_waits(&facts);
+    facts.epochs = facts.batch_count;
+    facts.setup_ns = 60 * 30 * MS;
+    facts.persistent = 0;
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_STARTUP);
+    assert_int_equal(verdict.fix_settings.persistent, 1);
+    assert_non_null(strstr(verdict.fix, "next(iter(loader))"));
+    assert_true(has_evidence(&verdict, "each of 60 iterators gave one batch"));
+    assert_false(has_evidence(&verdict, "after the first batches"));
+    free(planted_batches(&facts));
+}
+
+/* Half of the run lies between epochs, which no fix shortens: the promise is of the whole run. */
+static void gains_are_of_the_whole_run(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(200, 0, 2, 10 * MS);
+    for (size_t at = 0; at < facts.batch_count; at++)
+        planted_batches(&facts)[at].fetch = planted_batches(&facts)[at].fetch_cpu = 10 * MS;
+    double loop = planted_waits(&facts);
+    double gain = judged(&facts).predicted_gain;
+    assert_true(gain > 1.9);
+    facts.between_ns = (uint64_t)loop;
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_PYTHON);
+    assert_true(fabs(verdict.predicted_gain - 2 / (1 + 1 / gain)) < 0.01);
+    facts.other_ns = (uint64_t)loop; /* another loop lies there */
+    assert_true(fabs(judged(&facts).predicted_gain - verdict.predicted_gain) < 0.01);
     free(planted_batches(&facts));
 }
 
@@ -136,6 +179,8 @@ int main(void)
         cmocka_unit_test(a_short_run_says_what_was_seen),
         cmocka_unit_test(the_first_workers_of_a_slow_source_promise_what_is_sure),
         cmocka_unit_test(other_loops_are_not_between_epochs),
+        cmocka_unit_test(iterators_that_give_one_batch_are_named),
+        cmocka_unit_test(gains_are_of_the_whole_run),
         cmocka_unit_test(a_little_start_is_a_cause_only_where_it_comes_again),
         cmocka_unit_test(what_is_known_of_a_function_stands_beside_workers),
     };
