@@ -87,6 +87,7 @@ def _apply(name: str, value: Any, directory: Path) -> int:
         "worker_threads": lambda: _torchs(ours, worker_threads=value),
         "threads": lambda: _native(directory, threads=value),
         "in_flight": lambda: _native(directory, in_flight=value),
+        "shuffle": lambda: _native(directory, shuffle=value),
         "mode": lambda: _prefetched(mode=value),
         "mmap_mode": lambda: _mapped(directory, mmap_mode=value),
         "reducing_gap": lambda: Image.new("RGB", (64, 64)).resize((16, 16), **{name: value}).width,
