@@ -228,8 +228,8 @@ static void sum_up(mh_live *live)
     mh_outside_sum(&live->outside, facts);
     double seconds = (double)facts->run_ns / 1e9;
     if (!live->inside) {
-        note(live, "looked at process %d and %zu workers from outside for %.1f s", live->pid,
-             live->outside.workers_most, seconds);
+        note(live, "looked at process %d and %zu worker%s from outside for %.1f s", live->pid,
+             live->outside.workers_most, live->outside.workers_most == 1 ? "" : "s", seconds);
         uint64_t between = live->outside.between;
         double share = (double)between / (double)(between + live->outside.main.looks + 1);
         if (share >= 0.01)

@@ -52,10 +52,10 @@ static void judge_cpu(const mh_facts *facts, mh_verdict *out, double waited)
 {
     const mh_usage_sum *usage = &facts->usage;
     out->cause = MH_CAUSE_CPU;
-    mh_evidence(out,
-                "%d workers run or want to in %.0f %% of the looks and keep %.2g of %d CPUs "
-                "busy",
-                facts->workers, 100 * usage->workers_run, usage->workers_cpus, facts->cpus);
+    mh_evidence(
+        out, "%d worker%s ran or wanted to in %.0f %% of the looks and kept %.2g of %d CPUs busy",
+        facts->workers, facts->workers == 1 ? "" : "s", 100 * usage->workers_run,
+        usage->workers_cpus, facts->cpus);
     if (all_busy(facts) || facts->cpus <= 0 || facts->workers >= facts->cpus) {
         out->fix_settings.cost = 0.5;
         out->predicted_gain = mh_gain(1, 1 - waited / 2);
