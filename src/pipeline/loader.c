@@ -157,7 +157,8 @@ static void deadline_after(struct timespec *out, uint64_t timeout_ns)
     out->tv_nsec = (long)(at % 1000000000u);
 }
 
-/* MH_OK when the batch that is due is ready; MH_ERR_TIMEOUT. Without threads this does the work. */
+/* MH_OK when the batch that is due is ready; MH_ERR_TIMEOUT. Whoever waits for small batches, or
+ * without threads, does some of the work. */
 static mh_status wait_for_due(mh_loader *self, uint64_t timeout_ns, mh_error *err)
 {
     struct timespec deadline;
@@ -169,9 +170,9 @@ static mh_status wait_for_due(mh_loader *self, uint64_t timeout_ns, mh_error *er
     if (due->left)
         mh_work_wake(self);
     while (due->left && status == MH_OK) {
-        if (self->options.threads == 0) {
+        if (self->helps) {
             pthread_mutex_unlock(&self->sync.lock);
-            bool worked = mh_work_once(self->rooms);
+            bool worked = mh_work_help(self);
             pthread_mutex_lock(&self->sync.lock);
             if (worked)
                 continue;

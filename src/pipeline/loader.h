@@ -5,7 +5,8 @@
  *     next()   seats the nearest ones: gives them memory                           loader.c
  *     threads  read samples that lie in files as they are straight into place      pieces.c
  *     threads  fetch and decode units, and place samples from them                 units.c
- *     next()   waits for the batch that is due and hands it out                    loader.c
+ *     next()   waits for the batch that is due and hands it out; where placing a
+ *              sample is a copy it places some rather than only wait               loader.c
  *
  * Batches are numbered from the loader's opening on:
  *
@@ -87,7 +88,8 @@ struct mh_loader {
     uint32_t fork_generation;
     mh_sample *samples; /* of all places in the ring, and their uses */
     mh_use *uses;
-    mh_work_room *rooms; /* one for each thread; without threads one for next() */
+    bool helps;          /* next() does not only wait: placing a sample is a copy */
+    mh_work_room *rooms; /* one for each thread, and the last for next() where it helps */
     uint32_t room_count;
     /* under the lock */
     struct {
@@ -126,8 +128,8 @@ void *mh_work_thread(void *room);
 /* Wakes a thread that waits where there is something left to take. Locked. */
 void mh_work_wake(mh_loader *loader);
 
-/* Does something; false: there is nothing to do now. Unlocked. */
-bool mh_work_once(mh_work_room *room);
+/* next() itself does something of what is left; false: there is nothing it could do now. Unlocked. */
+bool mh_work_help(mh_loader *loader);
 
 /* Of several samples that failed the lowest is reported. Locked. */
 void mh_work_failed(mh_under_way *batch, uint64_t sample, const mh_error *err);
@@ -149,6 +151,8 @@ void mh_pieces_do(mh_work_room *room); /* unlocked */
 /* --- units.c --- */
 
 bool mh_units_take(mh_work_room *room); /* locked */
+/* The same, only of samples whose units are there: nothing that takes long. Locked. */
+bool mh_units_take_ready(mh_work_room *room);
 /* Whether there is something to take, but for memory that a fetch may lack. Locked. */
 bool mh_units_left(const mh_loader *loader);
 void mh_units_do(mh_work_room *room); /* unlocked */

@@ -263,8 +263,10 @@ static mh_status make_ring(mh_loader *self, mh_error *err)
 static mh_status make_rooms(mh_loader *self, mh_error *err)
 {
     const mh_dataset *data = self->dataset;
+    const uint32_t threads = (uint32_t)self->options.threads;
     self->run = run_length(data);
-    self->room_count = self->options.threads ? (uint32_t)self->options.threads : 1;
+    self->helps = threads == 0 || !data->by_units || data->units_shared;
+    self->room_count = threads + self->helps;
     self->rooms = mh_calloc(self->room_count, sizeof *self->rooms);
     bool made = self->rooms != NULL;
     for (uint32_t i = 0; made && i < self->room_count; i++) {

@@ -171,7 +171,13 @@ bool mh_units_take(mh_work_room *room)
     return taken;
 }
 
-/* --- doing --- */
+bool mh_units_take_ready(mh_work_room *room)
+{
+    mh_loader *self = room->loader;
+    bool taken = !self->sync.dropping && take_place(self, &room->task);
+    self->sync.working += taken;
+    return taken;
+}
 
 bool mh_units_left(const mh_loader *self)
 {
@@ -186,6 +192,8 @@ bool mh_units_left(const mh_loader *self)
     return self->sync.decode_first || (self->sync.fetching < self->options.in_flight &&
                                        mh_residency_wants(self->sync.residency, &reach));
 }
+
+/* --- doing --- */
 
 /* Something was done that may let others go on. */
 static void wake(mh_loader *self)

@@ -52,11 +52,12 @@ static void do_taken(mh_work_room *room)
         mh_pieces_do(room);
 }
 
-bool mh_work_once(mh_work_room *room)
+bool mh_work_help(mh_loader *self)
 {
-    mh_loader *self = room->loader;
+    mh_work_room *room = &self->rooms[self->options.threads];
+    const bool alone = self->options.threads == 0, units = self->dataset->by_units;
     pthread_mutex_lock(&self->sync.lock);
-    bool taken = take_locked(room);
+    bool taken = units && !alone ? mh_units_take_ready(room) : take_locked(room);
     pthread_mutex_unlock(&self->sync.lock);
     if (taken)
         do_taken(room);
