@@ -7,6 +7,7 @@
  * one JSON object. Built from the core: cc -Isrc -Iinclude -Ibuild/src bench/objects.c
  * build/src/libmillhead-core.a -lm -lpthread; libmillhead-net.so must lie beside it.
  */
+#include "clock.h"
 #include "source/source.h"
 
 #include <pthread.h>
@@ -14,8 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <time.h>
 
 #define KEYS 2000u
 #define SLOTS_MOST 4096u
@@ -28,21 +27,6 @@ static struct {
     uint32_t free[SLOTS_MOST], free_count;
     char message[512];
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
-
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static double cpu_seconds(void)
-{
-    struct rusage used;
-    getrusage(RUSAGE_SELF, &used);
-    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
-}
 
 static void describe(const void *prefix, uint32_t number, mh_object *out, char *name)
 {
@@ -121,9 +105,9 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "%s\n", err.message);
         return 1;
     }
-    double began = seconds(), cpu = cpu_seconds();
+    double began = now_s(), cpu = cpu_s();
     mh_status status = read_all(source, count, bytes, memory, &err);
-    double took = seconds() - began, used = cpu_seconds() - cpu;
+    double took = now_s() - began, used = cpu_s() - cpu;
     (void)printf("{\"rate\": %.1f, \"cpu_us\": %.2f, \"bytes\": %llu, \"failed\": %llu, "
                  "\"seconds\": %.3f}\n",
                  (double)count / took, used / (double)count * 1e6, (unsigned long long)state.bytes,

@@ -1,5 +1,5 @@
-/* tokens_limit.c - the most that token windows can come at: copies from the page cache, nothing
- * else SPDX-License-Identifier: Apache-2.0
+/* tokens_limit.c - the most that token windows can come at: copies from the page cache
+ * SPDX-License-Identifier: Apache-2.0
  *
  *     tokens_limit FILE THREADS u16|i64 WINDOW BATCH SECONDS
  *
@@ -7,6 +7,8 @@
  * four batches in turn, as they are or as int64 x and y. Prints windows per second and CPU
  * microseconds of one.
  */
+#include "clock.h"
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -14,9 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 
 enum { RING = 4, THREADS_MOST = 64 };
 
@@ -24,21 +24,6 @@ static const uint16_t *tokens;
 static size_t count, window, batch;
 static int wide;
 static double seconds;
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-static double cpu(void)
-{
-    struct rusage used;
-    getrusage(RUSAGE_SELF, &used);
-    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
-}
 
 static void copy(const uint16_t *from, uint8_t *into, size_t sample)
 {
@@ -62,7 +47,7 @@ static void *run(void *number)
     uintptr_t done = 0;
     for (int i = 0; i < RING; i++)
         ring[i] = memset(malloc(bytes), 1, bytes);
-    for (double end = now() + seconds; now() < end; done += batch)
+    for (double end = now_s() + seconds; now_s() < end; done += batch)
         for (size_t i = 0; i < batch; i++) {
             random ^= random << 13;
             random ^= random >> 7;
@@ -89,7 +74,7 @@ int main(int argc, char **argv)
     window = strtoull(argv[4], NULL, 10);
     batch = strtoull(argv[5], NULL, 10);
     seconds = atof(argv[6]);
-    const double began = now(), used = cpu();
+    const double began = now_s(), used = cpu_s();
     uintptr_t done = 0;
     for (intptr_t i = 0; i < thread_count; i++)
         if (pthread_create(&threads[i], NULL, run, (void *)i) != 0)
@@ -99,6 +84,6 @@ int main(int argc, char **argv)
         pthread_join(threads[i], &own);
         done += (uintptr_t)own;
     }
-    printf("%.0f %.4f\n", (double)done / (now() - began), (cpu() - used) / (double)done * 1e6);
+    printf("%.0f %.4f\n", (double)done / (now_s() - began), (cpu_s() - used) / (double)done * 1e6);
     return 0;
 }

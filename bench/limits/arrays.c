@@ -9,6 +9,8 @@
  * in memory; 1, t, y, x: copy the window that begins there into one of four batches. Threads take
  * steps in turn and wait for nothing. NY, NX: the array's size. Prints seconds and CPU seconds.
  */
+#include "../clock.h"
+
 #include <blosc.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <zstd.h>
 
 enum { THREADS_MOST = 64, RING = 4 };
@@ -33,13 +34,6 @@ static uint64_t shape[3], window[3], along[3]; /* of a chunk; of a window; chunk
 static int is_blosc;
 static float *ring;
 static _Atomic uint64_t next_step;
-
-static double now(clockid_t clock)
-{
-    struct timespec time;
-    clock_gettime(clock, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static void decode(const chunk *it, ZSTD_DCtx *state)
 {
@@ -132,12 +126,12 @@ int main(int argc, char **argv)
     read_work(argv[2]);
     const size_t bytes = RING * batch * window[0] * window[1] * window[2] * sizeof(float);
     ring = memset(malloc(bytes), 1, bytes);
-    const double began = now(CLOCK_MONOTONIC), used = now(CLOCK_PROCESS_CPUTIME_ID);
+    const double began = now_s(), used = cpu_s();
     for (int i = 0; i < count && i < THREADS_MOST; i++)
         if (pthread_create(&threads[i], NULL, run, NULL) != 0)
             return 1;
     for (int i = 0; i < count && i < THREADS_MOST; i++)
         pthread_join(threads[i], NULL);
-    printf("%.6f %.6f\n", now(CLOCK_MONOTONIC) - began, now(CLOCK_PROCESS_CPUTIME_ID) - used);
+    printf("%.6f %.6f\n", now_s() - began, cpu_s() - used);
     return 0;
 }

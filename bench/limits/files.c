@@ -6,14 +6,14 @@
  * Reads the files that LIST names in random order, each thread into one buffer of its own. Prints
  * files per second as JSON.
  */
+#include "../clock.h"
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { BYTES_MOST = 1 << 20, THREADS_MOST = 64 };
@@ -27,13 +27,6 @@ typedef struct worker {
 static char **names;
 static size_t name_count;
 static double end_s;
-
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static uint64_t drawn(worker *self)
 {
@@ -71,14 +64,6 @@ static int read_list(const char *path)
             return 0;
     }
     return name_count > 0;
-}
-
-static double cpu_s(void)
-{
-    struct rusage used;
-    (void)getrusage(RUSAGE_SELF, &used);
-    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
 }
 
 int main(int argc, char **argv)

@@ -10,6 +10,8 @@
  * between threads, nothing is allocated in the loop. Prints pictures per second and per CPU second
  * as JSON.
  */
+#include "../clock.h"
+
 #include <immintrin.h>
 #include <math.h>
 #include <pthread.h>
@@ -18,8 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <time.h>
 
 #include <jpeglib.h>
 
@@ -53,13 +53,6 @@ static long picture_count;
 static atomic_long next_picture;
 static double scaled; /* 0: not */
 static double end_s;
-
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static double drawn(worker *self)
 {
@@ -244,14 +237,6 @@ static int read_list(const char *path)
         (void)fclose(file);
     }
     return picture_count > 0;
-}
-
-static double cpu_s(void)
-{
-    struct rusage used;
-    (void)getrusage(RUSAGE_SELF, &used);
-    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
 }
 
 int main(int argc, char **argv)

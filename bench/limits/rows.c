@@ -7,6 +7,8 @@
  * buffers that are used again. Prints the seconds that the reading took.
  */
 #define _GNU_SOURCE
+#include "../clock.h"
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BUFFERS 4u
@@ -23,13 +24,6 @@ static int file;
 static uint64_t data_offset, row_bytes, rows, batch;
 static uint64_t *order;
 static _Atomic uint64_t next_batch;
-
-static double now_s(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 static void shuffle_rows(void)
 {
