@@ -4,6 +4,11 @@
 #include "base/sha256.h"
 
 #include <string.h>
+#if defined __x86_64__
+#include <cpuid.h>
+#include <immintrin.h>
+#include <stdatomic.h>
+#endif
 
 /* The first 32 bits of the fractional parts of the cube roots of the first 64 primes. */
 static const uint32_t round_constants[64] = {
@@ -27,7 +32,7 @@ static uint32_t big_endian(const uint8_t *bytes)
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-static void add_block(uint32_t state[8], const uint8_t *block)
+static void add_block_plain(uint32_t state[8], const uint8_t *block)
 {
     uint32_t w[64];
     for (size_t t = 0; t < 16; t++)
@@ -57,6 +62,82 @@ static void add_block(uint32_t state[8], const uint8_t *block)
     for (size_t i = 0; i < 8; i++)
         state[i] += after[i];
 }
+
+#if defined __x86_64__
+
+#define SHA_NI __attribute__((target("sha,sse4.1")))
+
+static _Atomic int known; /* of these instructions; 0: nobody has looked, 1: no, 2: yes */
+
+static bool has_sha_ni(void)
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    int found = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!found) {
+        bool there = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & 1u << 29); /* SHA */
+        there = there && __get_cpuid(1, &a, &b, &c, &d) && (c & 1u << 19);      /* SSE4.1 */
+        found = there ? 2 : 1;
+        atomic_store_explicit(&known, found, memory_order_relaxed);
+    }
+    return found == 2;
+}
+
+/* w[t] .. w[t + 3] from the 16 before: `a` the oldest four, `d` the newest. */
+SHA_NI static __m128i next_words(__m128i a, __m128i b, __m128i c, __m128i d)
+{
+    __m128i sum = _mm_add_epi32(_mm_sha256msg1_epu32(a, b), _mm_alignr_epi8(d, c, 4));
+    return _mm_sha256msg2_epu32(sum, d);
+}
+
+/* The instructions want the state as a, b, e, f and c, d, g, h, from the highest word down. */
+SHA_NI static void add_block_sha_ni(uint32_t state[8], const uint8_t *block)
+{
+    const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
+    const int *s = (const int *)state;
+    __m128i abef = _mm_set_epi32(s[0], s[1], s[4], s[5]);
+    __m128i cdgh = _mm_set_epi32(s[2], s[3], s[6], s[7]);
+    const __m128i abef_before = abef, cdgh_before = cdgh;
+    __m128i w[16];
+    for (size_t i = 0; i < 16; i++) {
+        w[i] = i < 4 ? _mm_shuffle_epi8(
+                           _mm_loadu_si128((const __m128i *)(const void *)(block + 16 * i)), swap)
+                     : next_words(w[i - 4], w[i - 3], w[i - 2], w[i - 1]);
+        __m128i k = _mm_loadu_si128((const __m128i *)(const void *)(round_constants + 4 * i));
+        k = _mm_add_epi32(k, w[i]);
+        cdgh = _mm_sha256rnds2_epu32(cdgh, abef, k);
+        abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(k, 0x0e));
+    }
+    uint32_t after[8];
+    _mm_storeu_si128((__m128i *)(void *)after, _mm_add_epi32(abef, abef_before));
+    _mm_storeu_si128((__m128i *)(void *)(after + 4), _mm_add_epi32(cdgh, cdgh_before));
+    const uint32_t ordered[8] = {after[3], after[2], after[7], after[6],
+                                 after[1], after[0], after[5], after[4]};
+    memcpy(state, ordered, sizeof ordered);
+}
+
+#endif
+
+static void add_block(uint32_t state[8], const uint8_t *block)
+{
+#if defined __x86_64__
+    if (has_sha_ni()) {
+        add_block_sha_ni(state, block);
+        return;
+    }
+#endif
+    add_block_plain(state, block);
+}
+
+#if MH_TEST_HOOKS
+void mh_sha256_use_plain(bool plain)
+{
+#if defined __x86_64__
+    atomic_store(&known, plain ? 1 : 0);
+#else
+    (void)plain;
+#endif
+}
+#endif
 
 void mh_sha256_init(mh_sha256 *hash)
 {

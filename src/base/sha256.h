@@ -7,6 +7,8 @@
 #ifndef MH_BASE_SHA256_H
 #define MH_BASE_SHA256_H
 
+#include "mh_config.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,5 +32,10 @@ void mh_hmac_sha256(const void *key, size_t key_size, const void *data, size_t s
 
 /* A hash as lower-case text with a NUL at its end. */
 void mh_sha256_hex(const uint8_t hash[MH_SHA256_BYTES], char out[MH_SHA256_HEX]);
+
+#if MH_TEST_HOOKS
+/* True: the C code from now on, even where the processor has instructions for it. */
+void mh_sha256_use_plain(bool plain);
+#endif
 
 #endif
