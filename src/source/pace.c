@@ -13,8 +13,9 @@
 #define DELAY_MOST_NS UINT64_C(5000000000)
 #define RETRY_AFTER_MOST_S 60u
 #define HEDGE_SHARE 0.02
+#define HEDGE_LATE 1.5  /* times the median: what is over nearly at once is not asked for again */
 #define TIMES_LEAST 64u /* to know what is slow */
-#define TIMES_STEP 32u  /* how often it is found out again */
+#define TIMES_STEP 64u  /* how often it is found out again */
 
 void mh_pace_init(mh_pace *pace, uint32_t most, uint64_t seed)
 {
@@ -48,7 +49,10 @@ static void find_slow(mh_pace *pace)
     size_t count = pace->time_count < MH_PACE_TIMES ? pace->time_count : MH_PACE_TIMES;
     memcpy(sorted, pace->times, count * sizeof *sorted);
     qsort(sorted, count, sizeof *sorted, by_size);
+    uint64_t late = (uint64_t)(HEDGE_LATE * (double)sorted[count / 2]);
     pace->slow_ns = sorted[count * 95 / 100];
+    if (pace->slow_ns < late)
+        pace->slow_ns = late;
 }
 
 void mh_pace_success(mh_pace *pace, uint64_t took_ns)

@@ -20,7 +20,7 @@ typedef struct mh_pace {
     uint64_t random;
     uint64_t times[MH_PACE_TIMES]; /* ns that the last successes took, in a ring */
     uint64_t time_count;
-    uint64_t slow_ns; /* 95 % of them were faster; 0: too few to know */
+    uint64_t slow_ns; /* 95 % of them were faster, half of them much; 0: too few to know */
 } mh_pace;
 
 void mh_pace_init(mh_pace *pace, uint32_t most, uint64_t seed);

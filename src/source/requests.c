@@ -42,6 +42,7 @@ struct mh_requests {
     request_list ready;   /* added, not begun */
     uint32_t under_way;   /* attempts */
     uint32_t peak;        /* of them at a time */
+    uint64_t hedge_ns;    /* when to look for late ones again */
     mh_pace pace;
     /* under the lock */
     struct {
@@ -365,6 +366,9 @@ static void pump(mh_requests *self, uint64_t now)
 
 static void hedge(mh_requests *self, uint64_t now)
 {
+    if (now < self->hedge_ns)
+        return;
+    self->hedge_ns = now + HEDGE_LOOK_NS;
     uint32_t window = mh_pace_window(&self->pace) + self->pace.most / 8;
     for (mh_request *request = self->active.first, *next; request; request = next) {
         next = request->next;
@@ -385,8 +389,8 @@ static uint64_t next_due(const mh_requests *self, uint64_t now)
     for (const mh_request *request = self->delayed.first; request; request = request->next)
         if (request->due_ns < due)
             due = request->due_ns;
-    if (self->active.first && self->pace.slow_ns && now + HEDGE_LOOK_NS < due)
-        due = now + HEDGE_LOOK_NS;
+    if (self->active.first && self->pace.slow_ns && self->hedge_ns < due)
+        due = self->hedge_ns;
     return due <= now ? now + HEDGE_LOOK_NS : due; /* it is due, but the window is full */
 }
 
