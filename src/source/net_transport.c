@@ -32,6 +32,15 @@
 #define LEAST_BYTES_PER_S 1024u
 #define IN_USE 0x80u /* libcurl waits for this descriptor */
 
+/* One of libcurl's handles and what it points to while an exchange has it. */
+typedef struct handle {
+    CURL *easy;
+    mh_transport *transport;
+    mh_exchange *exchange;
+    struct curl_slist headers[MH_HEADERS_MOST]; /* their texts are the exchange's */
+    struct handle *next;                        /* of those that are idle */
+} handle;
+
 struct mh_transport {
     /* set at open, then read-only */
     mh_transport_options options;
@@ -42,8 +51,8 @@ struct mh_transport {
     /* the I/O thread's */
     CURLM *multi;
     mh_exchange *active; /* a ring's first; NULL: none */
-    CURL **idle;         /* handles to use again */
-    uint8_t *watched;    /* of each descriptor: what epoll watches it for; 0: it does not */
+    handle *idle;        /* to use again */
+    uint8_t *watched;    /* of each descriptor: what epoll watches it for */
     size_t watched_room;
     size_t idle_count;
     uint64_t curl_due_ns; /* when libcurl wants to be called; UINT64_MAX: not */
@@ -102,7 +111,7 @@ static void forget_answer(mh_exchange *exchange)
 
 static size_t on_header(const char *line, size_t one, size_t count, void *argument)
 {
-    mh_exchange *exchange = argument;
+    mh_exchange *exchange = ((handle *)argument)->exchange;
     size_t size = one * count, length = 0;
     const char *value;
     if (size > 9 && strncmp(line, "HTTP/", 5) == 0) { /* 1xx answers come before the real one */
@@ -162,7 +171,7 @@ static void scatter(mh_exchange *exchange, const char *data, uint64_t size)
 
 static size_t on_data(const char *data, size_t one, size_t count, void *argument)
 {
-    mh_exchange *exchange = argument;
+    mh_exchange *exchange = ((handle *)argument)->exchange;
     size_t size = one * count;
     if (exchange->status != 200 && exchange->status != 206) {
         size_t left = MH_EXCHANGE_TEXT - exchange->text_size, kept = size < left ? size : left;
@@ -187,6 +196,41 @@ static size_t on_data(const char *data, size_t one, size_t count, void *argument
     return 0;
 }
 
+/* --- watching connections --- */
+
+/* False: no memory. */
+static bool watched_grow(mh_transport *self, size_t fd)
+{
+    if (fd < self->watched_room)
+        return true;
+    size_t room = self->watched_room ? self->watched_room : 256;
+    while (room <= fd)
+        room *= 2;
+    uint8_t *larger = mh_realloc(self->watched, room, 1);
+    if (!larger)
+        return false;
+    memset(larger + self->watched_room, 0, room - self->watched_room);
+    self->watched = larger;
+    self->watched_room = room;
+    return true;
+}
+
+/* Watches a descriptor for EPOLLIN and EPOLLOUT, or not at all any more. */
+static void watch(mh_transport *self, int fd, uint32_t mask)
+{
+    struct epoll_event event = {.events = mask, .data.fd = fd};
+    if (!watched_grow(self, (size_t)fd))
+        return;
+    uint32_t now = self->watched[fd] & ~IN_USE;
+    if (mask != now)
+        (void)epoll_ctl(self->epoll,
+                        !mask ? EPOLL_CTL_DEL
+                        : now ? EPOLL_CTL_MOD
+                              : EPOLL_CTL_ADD,
+                        fd, &event);
+    self->watched[fd] = (uint8_t)(mask ? mask | IN_USE : 0);
+}
+
 /* --- addresses --- */
 
 static bool is_link_local(const struct sockaddr *address)
@@ -208,10 +252,10 @@ static bool is_link_local(const struct sockaddr *address)
 static curl_socket_t on_open_socket(void *argument, curlsocktype purpose,
                                     struct curl_sockaddr *address)
 {
-    mh_exchange *exchange = argument;
+    const handle *own = argument;
     (void)purpose;
-    if (is_link_local(&address->addr) && !exchange->link_local) {
-        exchange->outcome = MH_OUTCOME_LINK_LOCAL;
+    if (is_link_local(&address->addr) && !own->exchange->link_local) {
+        own->exchange->outcome = MH_OUTCOME_LINK_LOCAL;
         return CURL_SOCKET_BAD;
     }
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
@@ -228,8 +272,10 @@ static int on_close_socket(void *argument, curl_socket_t fd)
 
 /* --- exchanges --- */
 
-static bool set_once(mh_transport *self, CURL *easy)
+static bool set_once(handle *own)
 {
+    CURL *easy = own->easy;
+    mh_transport *self = own->transport;
     const struct {
         CURLoption option;
         long value;
@@ -249,57 +295,78 @@ static bool set_once(mh_transport *self, CURL *easy)
         return false;
     return curl_easy_setopt(easy, CURLOPT_USERAGENT, "millhead/" MH_VERSION) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_HEADERDATA, own) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_data) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_WRITEDATA, own) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_PRIVATE, own) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_open_socket) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, own) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, on_close_socket) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, self) == CURLE_OK;
 }
 
-static CURL *take_handle(mh_transport *self)
+static void free_handle(handle *own)
 {
-    if (self->idle_count)
-        return self->idle[--self->idle_count];
-    CURL *easy = curl_easy_init();
-    if (easy && !set_once(self, easy)) {
-        curl_easy_cleanup(easy);
+    curl_easy_cleanup(own->easy);
+    mh_free(own);
+}
+
+/* NULL: no memory. */
+static handle *take_handle(mh_transport *self)
+{
+    handle *own = self->idle;
+    if (own) {
+        self->idle = own->next;
+        self->idle_count--;
+        return own;
+    }
+    own = mh_calloc(1, sizeof *own);
+    if (!own)
         return NULL;
+    own->transport = self;
+    own->easy = curl_easy_init();
+    if (own->easy && set_once(own))
+        return own;
+    free_handle(own);
+    return NULL;
+}
+
+static void give_handle(mh_transport *self, handle *own)
+{
+    own->exchange = NULL;
+    if (self->idle_count == self->options.connections) {
+        free_handle(own);
+        return;
     }
-    return easy;
+    own->next = self->idle;
+    self->idle = own;
+    self->idle_count++;
 }
 
-static void give_handle(mh_transport *self, CURL *easy)
+/* libcurl reads a list of headers where it is. False: there are too many. */
+static bool set_headers(handle *own, const char *const *headers)
 {
-    if (self->idle_count < self->options.connections)
-        self->idle[self->idle_count++] = easy;
-    else
-        curl_easy_cleanup(easy);
-}
-
-/* What a handle in use has besides itself. */
-typedef struct exchange_own {
-    CURL *easy;
-    struct curl_slist *headers;
-} exchange_own;
-
-static bool add_headers(struct curl_slist **list, const char *const *headers)
-{
-    for (; headers && *headers; headers++) {
-        struct curl_slist *longer = curl_slist_append(*list, *headers);
-        if (!longer)
+    size_t count = 0;
+    for (; headers && headers[count]; count++) {
+        if (count == MH_HEADERS_MOST)
             return false;
-        *list = longer;
+        own->headers[count].data = (char *)(uintptr_t)headers[count];
+        own->headers[count].next = NULL;
+        if (count)
+            own->headers[count - 1].next = &own->headers[count];
     }
-    return true;
+    return curl_easy_setopt(own->easy, CURLOPT_HTTPHEADER, count ? own->headers : NULL) == CURLE_OK;
 }
 
 static bool set_request(CURL *easy, const mh_exchange *exchange)
 {
-    char range[64];
+    char range[64] = "";
     bool post = strcmp(exchange->method, "POST") == 0 || strcmp(exchange->method, "PUT") == 0;
     bool head = strcmp(exchange->method, "HEAD") == 0;
     const char *method = post ? exchange->method : NULL;
-    (void)snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)exchange->first,
-                   (unsigned long long)(exchange->first + exchange->room - 1));
+    if (exchange->ranged)
+        (void)snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)exchange->first,
+                       (unsigned long long)(exchange->first + exchange->room - 1));
     return curl_easy_setopt(easy, CURLOPT_URL, exchange->url) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L) == CURLE_OK &&
            (!post || curl_easy_setopt(easy, CURLOPT_COPYPOSTFIELDS,
@@ -307,11 +374,7 @@ static bool set_request(CURL *easy, const mh_exchange *exchange)
            curl_easy_setopt(easy, CURLOPT_NOBODY, head ? 1L : 0L) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_RANGE, exchange->ranged ? range : NULL) == CURLE_OK &&
-           curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, exchange->problem) == CURLE_OK &&
-           curl_easy_setopt(easy, CURLOPT_HEADERDATA, exchange) == CURLE_OK &&
-           curl_easy_setopt(easy, CURLOPT_WRITEDATA, exchange) == CURLE_OK &&
-           curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, exchange) == CURLE_OK &&
-           curl_easy_setopt(easy, CURLOPT_PRIVATE, exchange) == CURLE_OK;
+           curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, exchange->problem) == CURLE_OK;
 }
 
 static void link_active(mh_transport *self, mh_exchange *exchange)
@@ -326,14 +389,10 @@ static void link_active(mh_transport *self, mh_exchange *exchange)
 /* Takes the exchange out of everything; nobody has been told. */
 static void release(mh_transport *self, mh_exchange *exchange)
 {
-    exchange_own *own = exchange->own;
+    handle *own = exchange->own;
     exchange->own = NULL;
-    if (own->easy) {
-        (void)curl_multi_remove_handle(self->multi, own->easy);
-        give_handle(self, own->easy);
-    }
-    curl_slist_free_all(own->headers);
-    mh_free(own);
+    (void)curl_multi_remove_handle(self->multi, own->easy);
+    give_handle(self, own);
     if (exchange->previous)
         exchange->previous->next = exchange->next;
     else
@@ -354,7 +413,7 @@ static void finish(mh_transport *self, mh_exchange *exchange, mh_outcome outcome
 
 static void transport_begin(mh_transport *self, mh_exchange *exchange)
 {
-    exchange_own *own = mh_calloc(1, sizeof *own);
+    handle *own = take_handle(self);
     forget_answer(exchange);
     exchange->outcome = MH_OUTCOME_ANSWERED;
     exchange->status = 0;
@@ -369,11 +428,9 @@ static void transport_begin(mh_transport *self, mh_exchange *exchange)
         return;
     }
     exchange->own = own;
+    own->exchange = exchange;
     link_active(self, exchange);
-    own->easy = take_handle(self);
-    if (!own->easy || !add_headers(&own->headers, exchange->headers) ||
-        !set_request(own->easy, exchange) ||
-        curl_easy_setopt(own->easy, CURLOPT_HTTPHEADER, own->headers) != CURLE_OK ||
+    if (!set_headers(own, exchange->headers) || !set_request(own->easy, exchange) ||
         curl_multi_add_handle(self->multi, own->easy) != CURLM_OK) {
         (void)snprintf(exchange->problem, sizeof exchange->problem, "the request cannot be made");
         finish(self, exchange, MH_OUTCOME_FAILED);
@@ -422,7 +479,7 @@ static void take_ended(mh_transport *self)
             curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &private) != CURLE_OK ||
             !private)
             continue;
-        mh_exchange *exchange = (mh_exchange *)private;
+        mh_exchange *exchange = ((handle *)(void *)private)->exchange;
         if (code != CURLE_OK && !*exchange->problem)
             (void)snprintf(exchange->problem, sizeof exchange->problem, "%s",
                            curl_easy_strerror(code));
@@ -459,39 +516,6 @@ static void end_silent(mh_transport *self, uint64_t now)
 
 /* --- the loop --- */
 
-/* False: no memory. */
-static bool watched_grow(mh_transport *self, size_t fd)
-{
-    if (fd < self->watched_room)
-        return true;
-    size_t room = self->watched_room ? self->watched_room : 256;
-    while (room <= fd)
-        room *= 2;
-    uint8_t *larger = mh_realloc(self->watched, room, 1);
-    if (!larger)
-        return false;
-    memset(larger + self->watched_room, 0, room - self->watched_room);
-    self->watched = larger;
-    self->watched_room = room;
-    return true;
-}
-
-/* Watches a descriptor for EPOLLIN and EPOLLOUT, or not at all any more. */
-static void watch(mh_transport *self, int fd, uint32_t mask)
-{
-    struct epoll_event event = {.events = mask, .data.fd = fd};
-    if (!watched_grow(self, (size_t)fd))
-        return;
-    uint32_t now = self->watched[fd] & ~IN_USE;
-    if (mask != now)
-        (void)epoll_ctl(self->epoll,
-                        !mask ? EPOLL_CTL_DEL
-                        : now ? EPOLL_CTL_MOD
-                              : EPOLL_CTL_ADD,
-                        fd, &event);
-    self->watched[fd] = (uint8_t)(mask ? mask | IN_USE : 0);
-}
-
 /* A connection between two exchanges stays watched as it is: most go on the same way, and every
  * change is a system call. */
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *argument, void *known)
@@ -511,8 +535,9 @@ static int on_timer(CURLM *multi, long timeout_ms, void *argument)
 {
     mh_transport *self = argument;
     (void)multi;
-    self->curl_due_ns =
-        timeout_ms < 0 ? UINT64_MAX : mh_clock_ns() + (uint64_t)timeout_ms * 1000000u;
+    self->curl_due_ns = timeout_ms < 0    ? UINT64_MAX
+                        : timeout_ms == 0 ? 0
+                                          : mh_clock_ns() + (uint64_t)timeout_ms * 1000000u;
     return 0;
 }
 
@@ -548,27 +573,35 @@ static void on_events(mh_transport *self, const struct epoll_event *events, int 
     }
 }
 
+/* All that is due now. */
+static void work(mh_transport *self)
+{
+    int running;
+    uint64_t now = mh_clock_ns();
+    if (self->curl_due_ns <= now) {
+        self->curl_due_ns = UINT64_MAX;
+        (void)curl_multi_socket_action(self->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    }
+    take_ended(self);
+    if (self->active && self->look_ns <= now) {
+        self->look_ns = now + LOOK_NS;
+        end_silent(self, now);
+    }
+    if (self->owner_due_ns <= now)
+        self->owner_due_ns = self->options.run(self->options.context, now);
+}
+
 static void *transport_thread(void *argument)
 {
     mh_transport *self = argument;
     struct epoll_event events[EVENTS_MOST];
-    int running;
     while (!atomic_load(&self->stop)) {
         int count = epoll_wait(self->epoll, events, EVENTS_MOST, wait_ms(self, mh_clock_ns()));
         if (count > 0)
             on_events(self, events, count);
-        uint64_t now = mh_clock_ns();
-        if (self->curl_due_ns <= now) {
-            self->curl_due_ns = UINT64_MAX;
-            (void)curl_multi_socket_action(self->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-        }
-        take_ended(self);
-        if (self->active && self->look_ns <= now) {
-            self->look_ns = now + LOOK_NS;
-            end_silent(self, now);
-        }
-        if (self->owner_due_ns <= now)
-            self->owner_due_ns = self->options.run(self->options.context, now);
+        work(self);
+        if (self->curl_due_ns == 0) /* requests that just began are sent before the next wait */
+            work(self);
     }
     while (self->active)
         release(self, self->active);
@@ -589,15 +622,16 @@ static void transport_close(mh_transport *self)
     if (self->wakeup >= 0)
         transport_wake(self);
     mh_thread_join(&self->thread);
-    for (size_t i = 0; i < self->idle_count; i++)
-        curl_easy_cleanup(self->idle[i]);
+    for (handle *own = self->idle, *next; own; own = next) {
+        next = own->next;
+        free_handle(own);
+    }
     if (self->multi)
         (void)curl_multi_cleanup(self->multi);
     if (self->epoll >= 0)
         close(self->epoll);
     if (self->wakeup >= 0)
         close(self->wakeup);
-    mh_free((void *)self->idle);
     mh_free(self->watched);
     mh_free(self);
 }
@@ -625,7 +659,6 @@ static mh_status transport_open(mh_transport **out, const mh_transport_options *
     self->options = *options;
     self->curl_due_ns = self->owner_due_ns = UINT64_MAX;
     self->multi = curl_multi_init();
-    self->idle = mh_calloc(options->connections, sizeof(CURL *));
     self->epoll = epoll_create1(EPOLL_CLOEXEC);
     self->wakeup = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     mh_net_find_ca(self->ca_file, sizeof self->ca_file, options->ca_file);
@@ -634,7 +667,7 @@ static mh_status transport_open(mh_transport **out, const mh_transport_options *
     if (self->epoll < 0 || self->wakeup < 0 ||
         epoll_ctl(self->epoll, EPOLL_CTL_ADD, self->wakeup, &event) < 0)
         status = mh_fail_sys(err, MH_ERR_IO, errno, "cannot wait for a network: raise ulimit -n");
-    else if (!self->idle || !set_multi(self))
+    else if (!set_multi(self))
         status = mh_fail(err, MH_ERR_NOMEM, "no memory to read addresses");
     else
         status = mh_thread_start(&self->thread, "millhead-net", transport_thread, self, err);

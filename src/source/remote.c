@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/text.h"
 #include "source/net.h"
 
 #include <pthread.h>
@@ -59,23 +60,23 @@ void mh_remote_close(mh_remote *remote)
 void mh_attempt_clear(mh_attempt *attempt)
 {
     attempt->headers[0] = NULL;
-    attempt->lines[0] = '\0';
+    attempt->header_count = attempt->lines_used = 0;
 }
 
 bool mh_attempt_header(mh_attempt *attempt, const char *name, const char *value)
 {
-    size_t count = 0, used = 0;
-    while (attempt->headers[count]) {
-        used += strlen(attempt->headers[count]) + 1;
-        count++;
-    }
-    size_t left = sizeof attempt->lines - used;
-    char *line = attempt->lines + used;
-    if (count + 1 >= sizeof attempt->headers / sizeof *attempt->headers ||
-        snprintf(line, left, "%s: %s", name, value) >= (int)left)
+    size_t used = attempt->lines_used;
+    if (attempt->header_count == MH_HEADERS_MOST || used == sizeof attempt->lines)
         return false;
-    attempt->headers[count] = line;
-    attempt->headers[count + 1] = NULL;
+    mh_text line = mh_text_in(attempt->lines + used, sizeof attempt->lines - used);
+    mh_text_put(&line, name);
+    mh_text_put(&line, ": ");
+    mh_text_put(&line, value);
+    if (line.cut)
+        return false;
+    attempt->headers[attempt->header_count++] = line.data;
+    attempt->headers[attempt->header_count] = NULL;
+    attempt->lines_used += line.used + 1;
     return true;
 }
 

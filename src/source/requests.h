@@ -22,7 +22,9 @@ typedef struct mh_request mh_request;
 typedef struct mh_attempt {
     char url[MH_URL_ROOM];
     char lines[MH_HEADERS_ROOM];
-    const char *headers[10];
+    size_t lines_used;
+    const char *headers[MH_HEADERS_MOST + 1]; /* lines of it, then NULL */
+    size_t header_count;
     mh_exchange exchange;
     mh_request *request;
     bool active;

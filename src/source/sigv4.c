@@ -21,11 +21,17 @@ static bool is_plain(unsigned char c)
 static void put_encoded(mh_text *out, const char *text, bool keep_slash)
 {
     static const char digits[] = "0123456789ABCDEF";
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
+    while (*text) {
+        size_t plain = 0;
+        while (is_plain((unsigned char)text[plain]) || (keep_slash && text[plain] == '/'))
+            plain++;
+        mh_text_put_bytes(out, text, plain);
+        text += plain;
+        if (!*text)
+            return;
+        unsigned char c = (unsigned char)*text++;
         const char hex[3] = {'%', digits[c >> 4], digits[c & 15]};
-        bool keep = is_plain(c) || (keep_slash && c == '/');
-        mh_text_put_bytes(out, keep ? text : hex, keep ? 1 : 3);
+        mh_text_put_bytes(out, hex, sizeof hex);
     }
 }
 

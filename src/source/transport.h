@@ -14,6 +14,7 @@
 
 #define MH_URL_ROOM 8192 /* of a whole URL; a key of S3 may triple when it is encoded */
 #define MH_ETAG_ROOM 128
+#define MH_HEADERS_MOST 9     /* of one request, besides those that every request has */
 #define MH_EXCHANGE_TEXT 1024 /* kept of an answer that is no success */
 
 /* Where some of the bytes of an answer go; bytes between segments are thrown away. */
@@ -43,7 +44,7 @@ struct mh_exchange {
     /* --- the request --- */
     const char *method; /* "GET", "HEAD", "PUT", "POST" */
     const char *url;
-    const char *const *headers; /* "Name: value", ended by NULL; or NULL */
+    const char *const *headers; /* "Name: value", at most MH_HEADERS_MOST, then NULL; or NULL */
     const char *body;           /* of PUT and POST; NULL: empty */
     bool ranged;     /* bytes first .. first + room - 1, else the object from its start */
     bool link_local; /* addresses such as 169.254.169.254 may be asked */
