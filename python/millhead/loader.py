@@ -379,10 +379,6 @@ class Loader:
         self._unused = None
         self._active = False
 
-    def _core_numbers(self) -> dict[str, int]:
-        """What the core has counted since the loader was made."""
-        return self._counts.now(self)
-
     def stats(self, reset: bool = False) -> dict[str, Any]:
         """What the loader did since it was made, or since ``reset=True`` was passed last."""
         return self._counts.report(self, reset)

@@ -30,7 +30,7 @@ class Stages:
     def _counts(self) -> dict[str, int]:
         counts = self._loader._counts
         own = {"map_ns": counts.map_ns, "pin_ns": counts.pin_ns}
-        return {**self._loader._core_numbers(), **own}
+        return {**counts.now(self._loader), **own}
 
     def lines(self) -> bytes:
         """Events read, decode, place and storage (docs/events.md)."""
@@ -76,7 +76,7 @@ def iterate(loader: Loader, watch: LoaderWatch) -> Iterator[Any]:
     epoch = Epoch(watch)
     epoch.stages = Stages(loader, epoch)
     iterator = loader._begin()
-    numbers = loader._core_numbers()
+    numbers = loader._counts.now(loader)
     watch.describe(
         kind="native",
         workers=numbers.get("threads", 0),
