@@ -8,11 +8,6 @@ from typing import Any
 from millhead.watching.fetch_times import Fetches, FetchPlan
 
 
-def begin(iterable: Any) -> Iterator[Any]:
-    """The iterator of one epoch."""
-    return iter(iterable if hasattr(iterable, "__iter__") else iterable())
-
-
 class Maker:
     """Makes items in the thread that made this."""
 
@@ -29,7 +24,8 @@ class Maker:
 
     def _next(self) -> Any:
         if self._iterator is None:  # here, not in the constructor: it may fail like an item
-            self._iterator = begin(self._iterable)
+            given = self._iterable
+            self._iterator = iter(given if hasattr(given, "__iter__") else given())
         return next(self._iterator)
 
     def _timed(self) -> Any:
