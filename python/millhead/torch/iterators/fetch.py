@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.utils.data import Subset, TensorDataset, default_collate
@@ -14,6 +14,7 @@ from millhead.torch.iterators.failed_samples import Faults, Tolerance
 from millhead.torch.workers.position_rng import Generators, sample_key
 
 if TYPE_CHECKING:
+    from millhead._core import Meter, WorkerEnd
     from millhead.watching.fetch_times import Fetches
 
 try:
@@ -76,16 +77,6 @@ def columns_of(dataset: Any) -> Any:
     return dataset if kind is Tensor or (_Array is not None and kind is _Array) else None
 
 
-class Timer(Protocol):
-    """Fetches samples and times each: a Meter in the caller, a WorkerEnd in a worker."""
-
-    def fetch(
-        self, dataset: Any, indices: list[Any] | int, first: int, samples: list[Any], /
-    ) -> None:
-        """Append ``dataset[i]`` for each index; the first is number ``first`` of the batch. With
-        a count for ``indices``: the next items of an iterator, fewer at its end."""
-
-
 @dataclass(eq=False)
 class Stream:
     """An iterable dataset's samples, in batches, by the rules of torch's own fetcher.
@@ -100,7 +91,7 @@ class Stream:
     failed: int = 0  # the number of the item that raised an exception last
     ended: bool = False
 
-    def batch(self, count: int, timer: Timer, observer: Fetches | None) -> list[Any]:
+    def batch(self, count: int, timer: Meter | WorkerEnd, observer: Fetches | None) -> list[Any]:
         """The samples of the next batch. Raises StopIteration when there is none."""
         if self.ended:
             raise StopIteration
@@ -150,7 +141,8 @@ class Fetcher:
     auto_collation: bool
     #: What deals with samples that raise an exception; None: they are the caller's to see.
     tolerance: Tolerance | None
-    timer: Timer
+    #: Fetches samples and times each: the first in the caller, the other in a worker.
+    timer: Meter | WorkerEnd
     collate_in_c: Callable[[Any], Any]
     #: Of an iterable dataset.
     stream: Stream | None = None
