@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self, SupportsFloat
 
 from millhead import _core
+from millhead._arguments import parse_memory
 from millhead._data_options import DataOptions, Range
 from millhead._loader_counts import LoaderCounts
-from millhead._memory_sizes import parse_memory
 from millhead._native_arrays import Data, Opened
 from millhead._rank_info import rank_info
 from millhead._sample_choice import SampleChoice, Subset

@@ -21,9 +21,8 @@ from torch.utils.data import (
 )
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
-from millhead._memory_sizes import parse_memory
+from millhead._arguments import WorkerMemory, parse_memory, parse_worker_memory, require_at_least
 from millhead.torch import core_available
-from millhead.torch.arguments import WorkerMemory, parse_worker_memory, require_at_least
 from millhead.torch.iterators import torch_fallback
 from millhead.torch.iterators.failed_samples import POLICIES, choices_of
 from millhead.torch.iterators.fetch import fetches_together

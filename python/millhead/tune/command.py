@@ -11,7 +11,7 @@ from typing import Any
 
 from millhead import _command_line as cli
 from millhead import _core
-from millhead._memory_sizes import parse_memory
+from millhead._arguments import parse_memory
 from millhead.bench.check import check_target
 from millhead.bench.child import Settings
 from millhead.bench.configs import LOADERS, Config

@@ -149,12 +149,11 @@ print(json.dumps(report))
 _PORTABLE = {"millhead"} | {
     f"millhead.{name}"
     for name in (
+        "_arguments",
         "_import_hook",
-        "_memory_sizes",
         "_mounts",
         "_rank_info",
         "torch",
-        "torch.arguments",
         "torch.core_available",
         "torch.device_copy",
         "torch.installation",

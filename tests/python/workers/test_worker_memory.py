@@ -27,8 +27,8 @@ from helpers.memory_cases import (
     Stream,
     TwoBalloons,
 )
+from millhead._arguments import parse_worker_memory
 from millhead.torch import DataLoader
-from millhead.torch.arguments import parse_worker_memory
 from millhead.torch.start.template import Template
 from millhead.torch.workers.memory_limit import read_note, wipe_note, write_note
 

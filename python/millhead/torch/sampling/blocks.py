@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Sized
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from millhead.torch.arguments import require_at_least
+from millhead._arguments import require_at_least
 from millhead.torch.sampling.block_order import BlockOrder
 from millhead.torch.sampling.epoch_sampler import EpochSampler, Run
 from millhead.torch.sampling.rank_order import share_length

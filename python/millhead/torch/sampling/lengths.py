@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from millhead.torch.arguments import require_at_least
+from millhead._arguments import require_at_least
 from millhead.torch.sampling.epoch_sampler import EpochSampler, Run
 from millhead.torch.sampling.rank_order import Order, shuffled
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from millhead.torch.arguments import require_at_least
+from millhead._arguments import require_at_least
 from millhead.torch.loader_stats import advise
 from millhead.torch.ranks.world import replica_or_alone
 from millhead.torch.sampling.rank_order import shuffled

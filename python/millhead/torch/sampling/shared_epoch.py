@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from millhead.torch.arguments import require_at_least
+from millhead._arguments import require_at_least
 
 
 class SharedEpoch:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from torch.utils.data import IterableDataset
 
-from millhead.torch.arguments import require_at_least
+from millhead._arguments import require_at_least
 from millhead.torch.ranks.world import replica_or_alone
 from millhead.torch.sampling.shards import this_reader
 from millhead.torch.sampling.shared_epoch import SharedEpoch

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millhead import Advice, _core
-from millhead.torch.arguments import WorkerMemory, parse_worker_memory
+from millhead._arguments import WorkerMemory, parse_worker_memory
 from millhead.torch.loader_stats import advise
 from millhead.torch.resume.saved_position import SPREAD
 from millhead.torch.start.machine_limits import in_words
