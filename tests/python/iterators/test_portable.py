@@ -186,7 +186,6 @@ _PORTABLE = {"millhead"} | {
         "torch.sampling.padding",
         "torch.sampling.rank_order",
         "torch.sampling.shards",
-        "torch.sampling.shared_epoch",
         "torch.sampling.shuffle_buffer",
         "torch.workers",
         "torch.workers.dask_cluster",

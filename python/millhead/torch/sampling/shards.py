@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from millhead._arguments import require_at_least
 from millhead.torch.loader_stats import advise
 from millhead.torch.ranks.world import replica_or_alone
 from millhead.torch.sampling.rank_order import shuffled
-from millhead.torch.sampling.shared_epoch import SharedEpoch
 
 Shard = TypeVar("Shard")
 T_co = TypeVar("T_co", covariant=True)
@@ -92,6 +92,31 @@ class _Place(NamedTuple):
     shards_done: int = 0
     taken: int = 0
     given: int = 0
+
+
+class SharedEpoch:
+    """Set in the trainer, read in its workers, however those were started.
+
+    A worker that persists keeps the dataset it was started with: a plain number in there would stay
+    as it was. Tensors in shared memory stay shared when a dataset goes to a worker.
+    """
+
+    def __init__(self) -> None:
+        self._number = torch.full((1,), -1, dtype=torch.int64)
+        self._number.share_memory_()  # type: ignore[no-untyped-call]
+
+    def set(self, epoch: int) -> None:
+        """From now on, for iterations that begin."""
+        require_at_least(0, epoch=epoch)
+        self._number[0] = epoch
+
+    def get(self) -> int:
+        """The number; 0 where none was set."""
+        return max(0, int(self._number[0]))
+
+    def was_set(self) -> bool:
+        """Whether anybody chose it."""
+        return int(self._number[0]) >= 0
 
 
 class ShardedIterable(IterableDataset[T_co], Generic[Shard, T_co]):

@@ -11,8 +11,7 @@ from torch.utils.data import IterableDataset
 
 from millhead._arguments import require_at_least
 from millhead.torch.ranks.world import replica_or_alone
-from millhead.torch.sampling.shards import this_reader
-from millhead.torch.sampling.shared_epoch import SharedEpoch
+from millhead.torch.sampling.shards import SharedEpoch, this_reader
 
 T_co = TypeVar("T_co", covariant=True)
 
