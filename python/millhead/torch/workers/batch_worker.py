@@ -11,7 +11,6 @@ import contextlib
 import faulthandler
 import functools
 import gc
-import io
 import os
 import pickle
 import random
@@ -379,12 +378,11 @@ class BatchWorker:
 
 def _dump_stack_on_request(to: int) -> None:
     for number, file in ((SHOW_STACK, sys.stderr), (DUMP_STACK, to)):
-        try:
-            # Chained to a handler of the user's; the default action would end the process.
-            chain = signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN, None)
+        # Chained to a handler of the user's; the default action would end the process.
+        chain = signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN, None)
+        # Where stderr is no file there is nowhere to dump to.
+        with contextlib.suppress(AttributeError, OSError, RuntimeError, ValueError):
             faulthandler.register(number, file=file, chain=chain)
-        except (AttributeError, io.UnsupportedOperation, OSError, RuntimeError, ValueError):
-            pass  # stderr is no file here: there is nowhere to dump to
 
 
 def _new_storage(cls: Any, size: int, *, device: Any = "cpu") -> Any:
