@@ -108,12 +108,9 @@ class Restore:
         dataset had nothing to remember, and is loaded again to undo what was drawn.
         """
         stream, before = self._load(dataset, iterable=True)
+        nothing = object()
         try:
-            next(stream)
-        except StopIteration:
-            ended = True
-        else:
-            ended = False
+            ended = next(stream, nothing) is nothing
         finally:
             before.put_back()
         if self.renew:

@@ -130,13 +130,9 @@ class SamplerProgress:
             if resume.cut:
                 next(found, None)
             return found
-        try:
-            next(found)
-        except StopIteration:
-            pass
-        else:
-            if not resume.cut:
-                self.hooked.load_state_dict(resume.sampler)
+        nothing = object()
+        if next(found, nothing) is not nothing and not resume.cut:
+            self.hooked.load_state_dict(resume.sampler)
         return iter(() if ended else self.index_sampler)
 
     def _draw_again(self, indices: Any, batches: int) -> list[int]:
