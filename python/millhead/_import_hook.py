@@ -44,28 +44,12 @@ def missed(name: str) -> ModuleType | None:
     return module if _awaited.get(name) and _spec_of(module) is not None else None
 
 
-def ask_others(
-    finder: object, name: str, path: Sequence[str] | None, target: ModuleType | None
-) -> ModuleSpec | None:
-    """What all finders but one find; None to whoever asks that one meanwhile, as some finders do."""
-    question = (get_ident(), id(finder), name)
-    if question in _asking:
-        return None
-    _asking.add(question)
-    try:
-        others = [other for other in sys.meta_path if other is not finder]
-        found = (other.find_spec(name, path, target) for other in others)
-        return next((spec for spec in found if spec is not None), None)
-    finally:
-        _asking.discard(question)
-
-
 #: What to do after the import of each module.
 _awaited: dict[str, list[Action]] = {}
 #: Modules that a loader of ours executes now.
 _executing: set[str] = set()
-#: By thread, finder and name: which finders ask all others now.
-_asking: set[tuple[int, int, str]] = set()
+#: By thread and name: what the other finders are asked for now.
+_asking: set[tuple[int, str]] = set()
 
 
 class _Finder:
@@ -77,7 +61,16 @@ class _Finder:
         if name not in _awaited:
             _look_for_bypass()
             return None
-        spec = ask_others(self, name, path, target)
+        question = (get_ident(), name)
+        if question in _asking:
+            return None  # to one of the others that asks all finders itself
+        _asking.add(question)
+        try:
+            others = [finder for finder in sys.meta_path if finder is not self]
+            found = (finder.find_spec(name, path, target) for finder in others)
+            spec = next((spec for spec in found if spec is not None), None)
+        finally:
+            _asking.discard(question)
         if spec is not None and spec.loader is not None:
             _extend(spec.loader, name)
         return spec
