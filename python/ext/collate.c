@@ -29,6 +29,13 @@ PyObject *mh_decline(mh_sink *sink)
     return NULL;
 }
 
+/* The same after memory was found for a leaf, which it gives up. */
+static PyObject *decline_leaf(mh_sink *sink, PyObject *leaf)
+{
+    Py_DECREF(leaf);
+    return mh_decline(sink);
+}
+
 static bool all_of_type(items samples, Py_ssize_t count, PyTypeObject *type)
 {
     for (Py_ssize_t i = 0; i < count; i++)
@@ -94,10 +101,8 @@ static PyObject *collate_numbers(mh_sink *sink, items samples, Py_ssize_t count)
         } else {
             int overflow;
             ((int64_t *)(void *)data)[i] = PyLong_AsLongLongAndOverflow(samples[i], &overflow);
-            if (overflow) {
-                Py_DECREF(result);
-                return mh_decline(sink);
-            }
+            if (overflow)
+                return decline_leaf(sink, result);
         }
     }
     return result;
@@ -231,10 +236,8 @@ static PyObject *fill_leaf(mh_sink *sink, items samples, Py_ssize_t count, mh_le
     PyObject *result = mh_leaf_memory(sink, leaf, &data);
     if (!result)
         return NULL;
-    if (sink->into.slot && mh_leaf_check(leaf, sink->into.slot_bytes, &err) != MH_OK) {
-        Py_DECREF(result);
-        return mh_decline(sink);
-    }
+    if (sink->into.slot && mh_leaf_check(leaf, sink->into.slot_bytes, &err) != MH_OK)
+        return decline_leaf(sink, result);
     if (shared) {
         copy_shared(shared, samples, count, leaf->bytes / (size_t)count, data);
         return result;
@@ -243,10 +246,8 @@ static PyObject *fill_leaf(mh_sink *sink, items samples, Py_ssize_t count, mh_le
     PyObject *out = mh_tensor_over(sink->module, &array, NULL);
     PyObject *stacked = out ? stack(sink, samples, count, out) : NULL;
     Py_XDECREF(out);
-    if (!stacked) {
-        Py_DECREF(result);
-        return mh_decline(sink);
-    }
+    if (!stacked)
+        return decline_leaf(sink, result);
     Py_DECREF(stacked);
     return result;
 }
@@ -372,12 +373,9 @@ static PyObject *collate_buffers(mh_sink *sink, items samples, Py_ssize_t count)
         return mh_decline(sink);
     PyObject *result = mh_leaf_memory(sink, &leaf, &data);
     size_t row_bytes = (size_t)leaf.bytes / (size_t)count;
-    for (Py_ssize_t i = 0; result && i < count; i++) {
-        if (!copy_row(data + (size_t)i * row_bytes, samples[i], &leaf, row_bytes)) {
-            Py_DECREF(result);
-            return mh_decline(sink);
-        }
-    }
+    for (Py_ssize_t i = 0; result && i < count; i++)
+        if (!copy_row(data + (size_t)i * row_bytes, samples[i], &leaf, row_bytes))
+            return decline_leaf(sink, result);
     return result;
 }
 
