@@ -27,15 +27,10 @@ def iterate(prefetcher: Prefetcher[Any], watch: LoaderWatch) -> Iterator[Any]:
 
 def watch_of(prefetcher: Prefetcher[Any]) -> LoaderWatch | None:
     """The watch of a prefetcher in a process where all loaders are watched; None: they are not."""
-    recording = _recording()
-    return None if recording is None else loader_watch(prefetcher, recording, prefetcher.name)
-
-
-def _recording() -> Recording | None:
-    """Torch's loaders' where there are any; a program without torch may be watched too."""
     torch_loaders = sys.modules.get("millhead.watching.torch_loaders")
+    recording: Recording | None = None
     if torch_loaders is not None:
-        found: Recording | None = torch_loaders.recording_of_all()
-        return found
-    directory = os.environ.get("MILLHEAD_WATCH")
-    return recording_of(directory, fresh=False) if directory else None
+        recording = torch_loaders.recording_of_all()
+    elif directory := os.environ.get("MILLHEAD_WATCH"):  # a program without torch
+        recording = recording_of(directory, fresh=False)
+    return None if recording is None else loader_watch(prefetcher, recording, prefetcher.name)
