@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -113,11 +114,9 @@ class Checkpoint:
 
     def _read(self) -> dict[str, Any] | None:
         try:
-            with open(self.path, encoding="utf-8") as file:
-                text = file.read()
+            found = json_values.loads(Path(self.path).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        found = json_values.loads(text)
         if not isinstance(found, dict) or found.get("millhead") != "checkpoint":
             raise ValueError("something else wrote it")
         if found.get("version") != _VERSION:
