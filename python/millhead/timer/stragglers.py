@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from statistics import median_low
 from typing import Any, NamedTuple
 
 from millhead._rank_info import process_group
@@ -130,18 +131,13 @@ def _charge(cycle: list[dict[str, float]], stretch: list[str], *, met: bool) -> 
     for name in stretch:
         elapsed = [so_far + row[name] for so_far, row in zip(elapsed, cycle, strict=True)]
         last = max(range(len(elapsed)), key=elapsed.__getitem__)
-        now = elapsed[last] - _middle(elapsed)
+        now = elapsed[last] - median_low(elapsed)  # of two ranks the faster is the middle
         if now > peak:
             charged[last, name] += now - peak
             peak = now
         late = now
     waited_for = 1.0 if met or not peak else (peak - late) / peak
     return {key: seconds * waited_for for key, seconds in charged.items()}
-
-
-def _middle(values: Sequence[float]) -> float:
-    """The median; of an even number the lower one, so that of two ranks it is the faster."""
-    return sorted(values)[(len(values) - 1) // 2]
 
 
 def _summary(each: RankSteps, count: int, lost: float) -> dict[str, Any]:
