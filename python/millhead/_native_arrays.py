@@ -75,7 +75,7 @@ class Opened:
     def fields(self) -> dict[str, Field]:
         """Type and shape of each field of a sample, ``_index`` too if it was named."""
         known = [
-            Field(_dtype(code, bits), shape, bool(ragged))
+            Field("bool" if code == 6 else f"{_KINDS[code]}{bits}", shape, bool(ragged))
             for _, code, bits, shape, ragged in self.core.fields
         ]
         known.append(Field("int64", ()))
@@ -107,10 +107,6 @@ def _names(fields: Iterable[str]) -> list[str]:
     if isinstance(fields, str):
         raise TypeError(f"fields should be a list of names, but got {fields!r}")
     return list(dict.fromkeys(fields))
-
-
-def _dtype(code: int, bits: int) -> str:
-    return "bool" if code == 6 else f"{_KINDS[code]}{bits}"
 
 
 def _kind(output: str | None) -> str:
