@@ -166,10 +166,7 @@ class BlockShuffleSampler(EpochSampler[int]):
         self._resume, self._loaded_legs = (run.epoch, run.start), run.legs
 
     def __getstate__(self) -> dict[str, Any]:
-        run = self._begun()
-        if run is None or run.epoch != self.epoch:
-            run = self._next_run()
-        return {**super().__getstate__(), "_loaded_legs": run.legs}
+        return {**super().__getstate__(), "_loaded_legs": self._present_run().legs}
 
 
 def _are_legs(legs: Any) -> bool:

@@ -76,6 +76,11 @@ class ResumableSampler(Sampler[T_co]):
         epoch, start = self._resume or (self.epoch, 0)
         return Run(self.seed, self.epoch, start if epoch == self.epoch else 0)
 
+    def _present_run(self) -> Run:
+        """The iteration under way, or the next one."""
+        run = self._begun()
+        return self._next_run() if run is None or run.epoch != self.epoch else run
+
     def _advise_set_epoch(self) -> None:
         """Where the next epoch has the shuffle of the last one, and nobody chose that."""
         if self._last is None or self._epoch_was_set or not self.shuffle:
@@ -93,10 +98,7 @@ class ResumableSampler(Sampler[T_co]):
         It does not count what was asked for since: that may still wait in a loader's workers. See
         :meth:`state_at`.
         """
-        run = self._begun()
-        if run is None or run.epoch != self.epoch:
-            run = self._next_run()
-        return self._state(run)
+        return self._state(self._present_run())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state: the next iteration gives this rank's share of what remains.
@@ -130,9 +132,8 @@ class ResumableSampler(Sampler[T_co]):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy begins where the epoch under way began."""
-        state = self.state_dict()
-        resume = (state["epoch"], state[self._place_key])
-        return {**self.__dict__, "_last": None, "_resume": resume}
+        run = self._present_run()
+        return {**self.__dict__, "_last": None, "_resume": (run.epoch, run.start)}
 
 
 class EpochSampler(ResumableSampler[T_co], ABC):
