@@ -4,43 +4,22 @@
 #include "base/alloc.h"
 #include "native.h"
 
-/* Texts of a list, and the bytes objects that hold them. */
-typedef struct texts {
-    PyObject *bytes; /* a list */
-    const char **list;
-    size_t count;
-} texts;
-
-static void texts_free(texts *t)
+/* What a list of bytes holds, for as long as it does, to be freed; NULL with an exception. */
+static const char **texts_of(PyObject *list)
 {
-    Py_XDECREF(t->bytes);
-    mh_free((void *)t->list);
-}
-
-static int texts_take(texts *t, PyObject *given)
-{
-    Py_ssize_t count = PySequence_Size(given);
-    if (count < 0)
-        return -1;
-    t->count = (size_t)count;
-    t->bytes = PyList_New(0);
-    t->list = mh_calloc(t->count + 1, sizeof *t->list);
-    if (!t->list)
+    Py_ssize_t count = PyList_Size(list);
+    const char **texts = mh_calloc((size_t)count + 1, sizeof *texts);
+    if (!texts)
         PyErr_NoMemory();
-    for (Py_ssize_t i = 0; t->bytes && t->list && i < count; i++) {
-        PyObject *bytes = NULL;
-        PyObject *item = PySequence_GetItem(given, i);
-        if (item)
-            (void)PyUnicode_FSConverter(item, &bytes);
-        int added = bytes ? PyList_Append(t->bytes, bytes) : -1;
-        if (added == 0)
-            t->list[i] = PyBytes_AsString(bytes);
-        Py_XDECREF(bytes);
-        Py_XDECREF(item);
-        if (added < 0)
-            return -1;
+    for (Py_ssize_t i = 0; texts && i < count; i++) {
+        char *text;
+        if (PyBytes_AsStringAndSize(PyList_GetItem(list, i), &text, NULL) < 0) {
+            mh_free((void *)texts);
+            return NULL;
+        }
+        texts[i] = text;
     }
-    return t->bytes && t->list ? 0 : -1;
+    return texts;
 }
 
 static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
@@ -48,37 +27,39 @@ static PyObject *dataset_new(PyTypeObject *type, PyObject *arguments, PyObject *
     static char *names[] = {"paths",   "fields", "format",      "pipeline", "profile", "window",
                             "stride",  "select", "target",      "join",     "decode",  "index",
                             "storage", "cache",  "cache_check", NULL};
-    PyObject *given_paths, *given_fields = Py_None;
+    PyObject *path_list, *field_list;
     mh_dataset_options options;
-    texts paths = {0}, fields = {0};
     mh_error err;
     mh_status status;
     mh_dataset_object *self = NULL;
     mh_dataset_options_init(&options);
     if (!PyArg_ParseTupleAndKeywords(
-            arguments, keywords, "O|O$zzzzzzzzzzzzz:Dataset", names, &given_paths, &given_fields,
-            &options.format, &options.pipeline, &options.profile, &options.window, &options.stride,
-            &options.select, &options.target, &options.join, &options.decode, &options.index,
-            &options.storage, &options.cache, &options.cache_check))
+            arguments, keywords, "O!O!|$zzzzzzzzzzzzz:Dataset", names, &PyList_Type, &path_list,
+            &PyList_Type, &field_list, &options.format, &options.pipeline, &options.profile,
+            &options.window, &options.stride, &options.select, &options.target, &options.join,
+            &options.decode, &options.index, &options.storage, &options.cache,
+            &options.cache_check))
         return NULL;
-    if (texts_take(&paths, given_paths) < 0 ||
-        (given_fields != Py_None && texts_take(&fields, given_fields) < 0))
+    const char **paths = texts_of(path_list);
+    const char **fields = paths ? texts_of(field_list) : NULL;
+    if (!fields)
         goto done;
     self = mh_object_new(type);
     if (!self)
         goto done;
-    options.fields = fields.list;
-    options.field_count = fields.count;
+    options.field_count = (size_t)PyList_Size(field_list);
+    options.fields = options.field_count ? fields : NULL; /* NULL: all of them */
+    size_t path_count = (size_t)PyList_Size(path_list);
     Py_BEGIN_ALLOW_THREADS
-    status = mh_dataset_open(&self->dataset, paths.list, paths.count, &options, &err);
+    status = mh_dataset_open(&self->dataset, paths, path_count, &options, &err);
     Py_END_ALLOW_THREADS
     if (status != MH_OK) {
         mh_raise(mh_module_of((PyObject *)self), &err);
         Py_CLEAR(self);
     }
 done:
-    texts_free(&paths);
-    texts_free(&fields);
+    mh_free((void *)paths);
+    mh_free((void *)fields);
     return (PyObject *)self;
 }
 
@@ -189,7 +170,9 @@ static PyGetSetDef dataset_getset[] = {
 };
 
 static PyType_Slot dataset_slots[] = {
-    {Py_tp_doc, "Dataset(paths, fields=None): data in a known format, as numbered samples."},
+    {Py_tp_doc,
+     "Dataset(paths, fields): data in a known format, as numbered samples. Lists of bytes; without "
+     "fields all of them."},
     {Py_tp_new, dataset_new},
     {Py_tp_dealloc, dataset_dealloc},
     {Py_tp_methods, dataset_methods},

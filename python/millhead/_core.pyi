@@ -251,8 +251,8 @@ class Dataset:
     fingerprint: int
     def __init__(
         self,
-        paths: Sequence[str | PathLike[str]],
-        fields: Sequence[str] | None = None,
+        paths: list[bytes],
+        fields: list[bytes],
         *,
         format: str | None = None,
         pipeline: str | None = None,

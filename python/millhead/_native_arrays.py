@@ -59,9 +59,9 @@ class Opened:
         paths = [data] if isinstance(data, str | os.PathLike) else list(data)
         names = None if fields is None else _names(fields)
         wanted = None if names is None else [name for name in names if name != INDEX]
-        self.core = _core.Dataset(paths, wanted or None, **options.texts())
+        self.core = _open(paths, wanted or (), options)
         if wanted == []:  # numbers alone: what takes least is read beside them, and dropped
-            self.core = _core.Dataset(paths, [_smallest(self.core)], **options.texts())
+            self.core = _open(paths, [_smallest(self.core)], options)
         #: What batches hold: "torch", "numpy" or "jax".
         self.kind = _kind(output)
         self.convert = _converter(self.kind)
@@ -101,6 +101,13 @@ class Opened:
         # Where samples begin is for the host; JAX's numbers have 32 bits unless it is told otherwise.
         place = _as_numpy if self.kind == "jax" else self.convert
         return Ragged(self.convert(array[0]), *(place(part) for part in array[1:]))
+
+
+def _open(
+    paths: Sequence[str | os.PathLike[str]], fields: Sequence[str], options: DataOptions
+) -> _core.Dataset:
+    names = [os.fsencode(path) for path in paths]
+    return _core.Dataset(names, [os.fsencode(field) for field in fields], **options.texts())
 
 
 def _names(fields: Iterable[str]) -> list[str]:
