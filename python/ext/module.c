@@ -140,18 +140,6 @@ static const mh_dl_exchange *dlpack_table(const mh_module *module, PyObject *cap
     return table;
 }
 
-/* {value: key} of {key: value} */
-static PyObject *inverse_of(PyObject *dict)
-{
-    PyObject *key, *value;
-    Py_ssize_t at = 0;
-    PyObject *inverse = PyDict_New();
-    while (inverse && PyDict_Next(dict, &at, &key, &value))
-        if (PyDict_SetItem(inverse, value, key) < 0)
-            Py_CLEAR(inverse);
-    return inverse;
-}
-
 static PyObject *core_bind_dlpack(PyObject *self, PyObject *arguments)
 {
     PyObject *capsule, *from_dlpack;
@@ -169,27 +157,24 @@ static PyObject *core_bind_dlpack(PyObject *self, PyObject *arguments)
 static PyObject *core_bind_torch(PyObject *self, PyObject *arguments)
 {
     mh_module *module = PyModule_GetState(self);
-    PyObject *tensor, *stack, *empty, *dtypes, *array, *scalars;
-    PyObject *strided, *collate_map, *cpu, *modes;
-    if (!PyArg_ParseTuple(arguments, "OOOO!OO!OO!OO!:bind_torch", &tensor, &stack, &empty,
-                          &PyDict_Type, &dtypes, &array, &PyTuple_Type, &scalars, &strided,
-                          &PyDict_Type, &collate_map, &cpu, &PyTuple_Type, &modes))
-        return NULL;
-    Py_XDECREF(module->type_codes);
-    module->type_codes = inverse_of(dtypes);
-    Py_XDECREF(module->collate_map_then);
-    module->collate_map_then = PyDict_Copy(collate_map);
-    if (!module->type_codes || !module->collate_map_then)
+    PyObject *tensor, *stack, *empty, *dtypes, *type_codes, *array, *scalars;
+    PyObject *strided, *collate_map, *collate_map_then, *cpu, *modes;
+    if (!PyArg_ParseTuple(arguments, "OOOO!O!OO!OO!O!OO!:bind_torch", &tensor, &stack, &empty,
+                          &PyDict_Type, &dtypes, &PyDict_Type, &type_codes, &array, &PyTuple_Type,
+                          &scalars, &strided, &PyDict_Type, &collate_map, &PyDict_Type,
+                          &collate_map_then, &cpu, &PyTuple_Type, &modes))
         return NULL;
     replace((PyObject **)&module->array_type, array); /* None, without numpy, matches no type */
     replace(&module->scalar_types, scalars);
     replace(&module->stack, stack);
     replace(&module->empty, empty);
     replace(&module->dtypes, dtypes);
+    replace(&module->type_codes, type_codes);
     replace(&module->strided, strided);
     replace(&module->cpu, cpu);
     replace(&module->modes, modes);
     replace(&module->collate_map, collate_map);
+    replace(&module->collate_map_then, collate_map_then);
     replace((PyObject **)&module->tensor_type, tensor); /* last: tells that torch is bound */
     Py_RETURN_NONE;
 }
@@ -325,8 +310,8 @@ static PyMethodDef core_functions[] = {
     {"bind_dlpack", core_bind_dlpack, METH_VARARGS,
      "bind_dlpack(table or None, from_dlpack): make known how torch makes tensors over memory."},
     {"bind_torch", core_bind_torch, METH_VARARGS,
-     "bind_torch(Tensor, stack, empty, dtypes, ndarray, scalars, strided, collate_map, cpu, "
-     "modes): make the rest of torch known; bind_dlpack comes first."},
+     "bind_torch(Tensor, stack, empty, dtypes, type_codes, ndarray, scalars, strided, "
+     "collate_map, its copy, cpu, modes): make the rest of torch known; bind_dlpack comes first."},
     {"tensor_over", mh_core_tensor_over, METH_O,
      "tensor_over(NativeArray): torch's tensor over the same memory."},
     {"gather", core_gather, METH_VARARGS,
@@ -367,8 +352,9 @@ static PyMethodDef core_functions[] = {
     {"gpus", mh_core_gpus, METH_NOARGS, "What each GPU does, as an event `gpu`; [] without any."},
     {"children", mh_core_children, METH_O, "The pids of a process's children, theirs and so on."},
     {"probe_start", mh_core_probe_start, METH_NOARGS,
-     "Begin to probe the main thread, which must be the caller's; False where it cannot be."},
-    {"probe_stop", mh_core_probe_stop, METH_NOARGS, "End probing; also at the interpreter's end."},
+     "Begin to probe the main thread, which must be the caller's and have probe_answer as its "
+     "handler of PROBE_SIGNAL; False where it cannot be."},
+    {"probe_stop", mh_core_probe_stop, METH_NOARGS, "End probing."},
     {"probe_pause", mh_core_probe_pause, METH_NOARGS, "Ask nothing until probe_start."},
     {"probe_take", mh_core_probe_take, METH_NOARGS,
      "(probes, native) since the last call: how often it was looked, and it was in native code."},
@@ -429,7 +415,8 @@ static int core_exec(PyObject *self)
     module->object_init = PyObject_GetAttrString((PyObject *)&PyBaseObject_Type, "__init__");
     if (!module->object_init || !module->error ||
         PyModule_AddObjectRef(self, "Error", module->error) < 0 ||
-        PyModule_AddStringConstant(self, "__version__", mh_version()) < 0)
+        PyModule_AddStringConstant(self, "__version__", mh_version()) < 0 ||
+        PyModule_AddIntConstant(self, "PROBE_SIGNAL", mh_native_share_signal()) < 0)
         return -1;
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
         if (PyModule_AddIntConstant(self, constants[i].name, constants[i].value) < 0)

@@ -17,6 +17,9 @@ END: int
 PART: int
 WHOLE: int
 
+#: Asks the main thread whether it runs Python or native code; its handler is probe_answer.
+PROBE_SIGNAL: int
+
 #: What is known of a whole batch: enum mh_run_marks.
 APART: int
 UNLIKE: int
@@ -309,10 +312,12 @@ def bind_torch(
     stack: Callable[..., Any],
     empty: Callable[..., Any],
     dtypes: dict[int, Any],
+    type_codes: dict[Any, int],
     array: type | None,
     scalars: tuple[type, ...],
     strided: Any,
     collate_map: dict[Any, Any],
+    collate_map_then: dict[Any, Any],
     cpu: Any,
     modes: tuple[Callable[[], int], ...],
     /,

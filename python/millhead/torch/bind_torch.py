@@ -32,7 +32,7 @@ def _bind() -> None:
         pass
     else:
         array, scalars = numpy.ndarray, (numpy.number, numpy.bool_)
-    # Torch's own dictionary, which users may extend: the C collate looks whether they did.
+    # Torch's own dictionary, which users may extend: the C collate compares it with a copy.
     collate_map = default_collate_fn_map
     # Private, and the only way to ask: how many modes of either kind are active in this thread.
     modes = (torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack)
@@ -42,10 +42,12 @@ def _bind() -> None:
         torch.stack,
         torch.empty,
         _DTYPES,
+        {dtype: code for code, dtype in _DTYPES.items()},
         array,
         scalars,
         torch.strided,
         collate_map,
+        dict(collate_map),
         torch.device("cpu"),
         modes,
     )
