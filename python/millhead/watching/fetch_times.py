@@ -54,7 +54,7 @@ class Fetches:
 
     def __init__(self, log: EventLog, loader: int, epoch: int, worker: int) -> None:
         self._log = log
-        self.times = _core.Fetches(loader, epoch, worker, _core.probe_start())
+        self.times = _core.Fetches(loader, epoch, worker, hot_code.start_probe())
         self.fetched, self.next_epoch = self.times.fetched, self.times.next_epoch
         self._hot = hot_code.start()
         self._place = (loader, worker)

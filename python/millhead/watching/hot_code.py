@@ -12,6 +12,7 @@ import contextlib
 import functools
 import linecache
 import os
+import signal
 import sys
 import sysconfig
 import threading
@@ -157,7 +158,20 @@ def start() -> HotCode | None:
         atexit.unregister(_core.ticks_stop)
         atexit.register(_core.ticks_stop)
     hot = _process[1]
-    return hot if _core.probe_start() and _core.ticks_start(hot.look) else None
+    return hot if start_probe() and _core.ticks_start(hot.look) else None
+
+
+def start_probe() -> bool:
+    """Have it asked whether Python or native code keeps the main thread busy. False in another
+    thread, and where the program uses the signal."""
+    in_main = threading.current_thread() is threading.main_thread()
+    known = (signal.SIG_DFL, _core.probe_answer)
+    if not in_main or signal.getsignal(_core.PROBE_SIGNAL) not in known:
+        return False
+    signal.signal(_core.PROBE_SIGNAL, _core.probe_answer)
+    atexit.unregister(_core.probe_stop)
+    atexit.register(_core.probe_stop)  # then Python resets its handlers: the signal would kill
+    return _core.probe_start()
 
 
 def start_loop() -> HotCode | None:

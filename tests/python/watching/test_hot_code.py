@@ -108,9 +108,10 @@ def test_an_interrupt_reaches_the_program(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
         "from millhead import _core\n"
+        "from millhead.watching import hot_code\n"
         "def look(stage, ns):\n"
         "    raise KeyboardInterrupt\n"
-        "assert _core.probe_start() and _core.ticks_start(look)\n"
+        "assert hot_code.start_probe() and _core.ticks_start(look)\n"
         "_core.ticks_stage(1)\n"
         "try:\n"
         "    end = time.monotonic() + 20\n"
@@ -127,9 +128,10 @@ def test_what_fails_while_looking_is_nobodys_trouble() -> None:
     program = (
         "import time\n"
         "from millhead import _core\n"
+        "from millhead.watching import hot_code\n"
         "def look(stage, ns):\n"
         "    raise ValueError('x')\n"
-        "assert _core.probe_start() and _core.ticks_start(look)\n"
+        "assert hot_code.start_probe() and _core.ticks_start(look)\n"
         "_core.ticks_stage(1)\n"
         "end = time.monotonic() + 0.3\n"
         "while time.monotonic() < end: pass\n"

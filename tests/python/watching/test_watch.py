@@ -26,6 +26,7 @@ import torch
 import torch.utils.data
 from helpers import procs
 from millhead import _core
+from millhead.watching import hot_code
 from millhead.watching.torch_loaders import bytes_in
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
@@ -322,7 +323,7 @@ def test_the_probe_tells_native_code_from_python() -> None:
         assert probes > 5
         return float(native) / probes
 
-    assert _core.probe_start()
+    assert hot_code.start_probe()
     try:
         assert shares(lambda: zlib.compress(data, 1)) > 0.8
         assert shares(lambda: sum(number for number in range(100))) < 0.2
