@@ -272,7 +272,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co], Keeper):
         if core_available.why_not is not None:
             advise("not native", core_available.why_not)
         _require_count("accumulate", accumulate)
-        require_at_least(1, accumulate=accumulate)
+        if not accumulate:
+            raise ValueError(f"accumulate should be at least 1, but got {accumulate!r}")
         _require_threads(worker_threads)
         parse_worker_memory(worker_memory)
         _require_count("limit_batches", limit_batches)
