@@ -14,6 +14,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from millhead import _core
+
 #: Variables that libraries heed when they are loaded, and what else each of those libraries heeds.
 VARIABLES = {
     "OMP_NUM_THREADS": (),
@@ -149,52 +151,10 @@ class OpenMp(Pool):
     hangs_after_fork = True  # GNU's does
 
 
-class _LoadedObject(ctypes.Structure):
-    """The beginning of the C library's struct dl_phdr_info."""
-
-    _fields_ = (
-        ("address", ctypes.c_void_p),
-        ("name", ctypes.c_char_p),
-        ("headers", ctypes.c_void_p),
-        ("header_count", ctypes.c_uint16),
-        ("loads", ctypes.c_ulonglong),
-        ("unloads", ctypes.c_ulonglong),
-    )
-
-
-_Visitor = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.POINTER(_LoadedObject), ctypes.c_size_t, ctypes.c_void_p
-)
-
-
-def _loaded_files() -> list[str]:
-    """The libraries this process has loaded; reading /proc/self/maps would take 20 times as long."""
-    names: list[str] = []
-
-    def visit(found: Any, size: int, data: Any) -> int:
-        names.append(os.fsdecode(found.contents.name or b""))
-        return 0
-
-    ctypes.CDLL(None).dl_iterate_phdr(_Visitor(visit), None)
-    return names
-
-
-def _changes() -> tuple[int, int]:
-    """How often this process has loaded and unloaded a library."""
-    counts: list[tuple[int, int]] = []
-
-    def visit(found: Any, size: int, data: Any) -> int:
-        counts.append((found.contents.loads, found.contents.unloads))
-        return 1  # the first says what all say
-
-    ctypes.CDLL(None).dl_iterate_phdr(_Visitor(visit), None)
-    return counts[0]
-
-
 def loaded() -> list[Pool]:
     """The pools of the libraries that this process has loaded."""
     pools: list[Pool] = []
-    for name in _loaded_files():
+    for name in _core.libraries()[2]:
         found = _LIBRARY.search(name)
         if found is not None:
             # A file that was replaced is no longer there; a library by that name may be another's.
@@ -205,6 +165,7 @@ def loaded() -> list[Pool]:
 
 
 _found: list[Pool] | None = None
+#: How often libraries were loaded and unloaded before they were looked through.
 _found_after: tuple[int, int] | None = None
 
 
@@ -212,7 +173,7 @@ def look() -> None:
     """Find the pools for all processes that will be forked from this one: after a fork a lock of
     the loader's may be held by nobody."""
     global _found, _found_after
-    changes = _changes()
+    changes = _core.libraries()[:2]
     if _found is None or changes != _found_after:
         _found, _found_after = loaded(), changes
 
