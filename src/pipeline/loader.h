@@ -128,7 +128,8 @@ void *mh_work_thread(void *room);
 /* Wakes a thread that waits where there is something left to take. Locked. */
 void mh_work_wake(mh_loader *loader);
 
-/* next() itself does something of what is left; false: there is nothing it could do now. Unlocked. */
+/* next() itself does something of what is left; false: there is nothing it could do now. Unlocked.
+ */
 bool mh_work_help(mh_loader *loader);
 
 /* Of several samples that failed the lowest is reported. Locked. */
