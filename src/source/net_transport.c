@@ -30,7 +30,9 @@
 #define EVENTS_MOST 128
 #define LOOK_NS UINT64_C(100000000) /* how often time-outs are looked for */
 #define LEAST_BYTES_PER_S 1024u
-#define IN_USE 0x80u /* libcurl waits for this descriptor */
+/* of a descriptor, besides EPOLLIN and EPOLLOUT: */
+#define IN_USE 0x80u     /* libcurl waits for it */
+#define CONNECTION 0x40u /* on_open_socket made it */
 
 /* One of libcurl's handles and what it points to while an exchange has it. */
 typedef struct handle {
@@ -221,14 +223,14 @@ static void watch(mh_transport *self, int fd, uint32_t mask)
     struct epoll_event event = {.events = mask, .data.fd = fd};
     if (!watched_grow(self, (size_t)fd))
         return;
-    uint32_t now = self->watched[fd] & ~IN_USE;
+    uint32_t now = self->watched[fd] & (EPOLLIN | EPOLLOUT);
     if (mask != now)
         (void)epoll_ctl(self->epoll,
                         !mask ? EPOLL_CTL_DEL
                         : now ? EPOLL_CTL_MOD
                               : EPOLL_CTL_ADD,
                         fd, &event);
-    self->watched[fd] = (uint8_t)(mask ? mask | IN_USE : 0);
+    self->watched[fd] = (uint8_t)((self->watched[fd] & CONNECTION) | mask | (mask ? IN_USE : 0));
 }
 
 /* --- addresses --- */
@@ -258,15 +260,16 @@ static curl_socket_t on_open_socket(void *argument, curlsocktype purpose,
         own->exchange->outcome = MH_OUTCOME_LINK_LOCAL;
         return CURL_SOCKET_BAD;
     }
-    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    if (fd >= 0 && watched_grow(own->transport, (size_t)fd))
+        own->transport->watched[fd] = CONNECTION; /* what had this number may still be in there */
+    return fd;
 }
 
-/* The kernel forgets a descriptor that is closed. */
+/* Where a forked child has the descriptor, too, closing it alone would leave it watched. */
 static int on_close_socket(void *argument, curl_socket_t fd)
 {
-    mh_transport *self = argument;
-    if ((size_t)fd < self->watched_room)
-        self->watched[fd] = 0;
+    watch(argument, fd, 0);
     return close(fd);
 }
 
@@ -517,17 +520,22 @@ static void end_silent(mh_transport *self, uint64_t now)
 /* --- the loop --- */
 
 /* A connection between two exchanges stays watched as it is: most go on the same way, and every
- * change is a system call. */
+ * change is a system call. Any other descriptor, and a connection that is not made yet, may be
+ * closed next without a call of on_close_socket. */
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *argument, void *known)
 {
     mh_transport *self = argument;
     (void)easy;
     (void)known;
-    if (what != CURL_POLL_REMOVE)
+    if (what != CURL_POLL_REMOVE) {
         watch(self, fd,
               (what != CURL_POLL_OUT ? EPOLLIN : 0u) | (what != CURL_POLL_IN ? EPOLLOUT : 0u));
-    else if ((size_t)fd < self->watched_room)
-        self->watched[fd] &= (uint8_t)~IN_USE;
+    } else if (watched_grow(self, (size_t)fd)) {
+        if ((self->watched[fd] & (CONNECTION | EPOLLOUT)) == CONNECTION)
+            self->watched[fd] &= (uint8_t)~IN_USE;
+        else
+            watch(self, fd, 0);
+    }
     return 0;
 }
 
