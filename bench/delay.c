@@ -164,10 +164,14 @@ static bool send_due(pair *of, uint64_t now, uint64_t *next_ns)
     return of->first || !of->ended;
 }
 
-static void take_events(int timeout_ms)
+/* Waits until then at most; UINT64_MAX: for ever. */
+static void take_events(uint64_t until_ns)
 {
     struct epoll_event events[EVENTS_MOST];
-    int count = epoll_wait(path.epoll, events, EVENTS_MOST, timeout_ms);
+    uint64_t now = now_ns(), left = until_ns > now ? until_ns - now : 0;
+    struct timespec timeout = {(time_t)(left / 1000000000u), (long)(left % 1000000000u)};
+    int count = epoll_pwait2(path.epoll, events, EVENTS_MOST,
+                             until_ns == UINT64_MAX ? NULL : &timeout, NULL);
     for (int i = 0; i < count; i++) {
         uintptr_t tag = (uintptr_t)events[i].data.ptr;
         pair *of = (pair *)(tag & ~(uintptr_t)1);
@@ -192,9 +196,7 @@ static void run(void)
                 at++;
             else
                 close_pair(at);
-        take_events(next_ns == UINT64_MAX ? -1
-                    : next_ns <= now      ? 0
-                                          : (int)((next_ns - now) / 1000000u + 1));
+        take_events(next_ns);
     }
 }
 

@@ -1,7 +1,7 @@
 /* objects.c - whole objects from a server as fast as they come: rate and CPU of the source alone
  * SPDX-License-Identifier: Apache-2.0
  *
- *     objects PREFIX COUNT BYTES IN_FLIGHT [STORAGE]
+ *     objects PREFIX COUNT BYTES IN_FLIGHT [STORAGE [CACHE]]
  *
  * Reads PREFIX000000.jpg and on, again and again COUNT times in all, BYTES at most each, and prints
  * one JSON object. Built from the core: cc -Isrc -Iinclude -Ibuild/src bench/objects.c
@@ -82,7 +82,7 @@ static mh_status read_all(mh_source *source, uint64_t count, uint64_t bytes, uin
 int main(int argc, char **argv)
 {
     if (argc < 5) {
-        (void)fprintf(stderr, "usage: objects PREFIX COUNT BYTES IN_FLIGHT [STORAGE]\n");
+        (void)fprintf(stderr, "usage: objects PREFIX COUNT BYTES IN_FLIGHT [STORAGE [CACHE]]\n");
         return 2;
     }
     mh_error err = {0};
@@ -90,7 +90,8 @@ int main(int argc, char **argv)
     mh_source *source = NULL;
     uint64_t count = strtoull(argv[2], NULL, 10), bytes = strtoull(argv[3], NULL, 10);
     const mh_source_options options = {.in_flight = (uint32_t)atoi(argv[4]),
-                                       .storage = argc > 5 ? argv[5] : NULL};
+                                       .storage = argc > 5 ? argv[5] : NULL,
+                                       .cache = argc > 6 ? argv[6] : NULL};
     const mh_objects objects = {.count = KEYS, .describe = describe, .context = argv[1]};
     uint32_t slots = options.in_flight + 2 * BATCH; /* one is always ready to be begun */
     slots = slots < SLOTS_MOST ? slots : SLOTS_MOST;
@@ -101,7 +102,7 @@ int main(int argc, char **argv)
         state.free[state.free_count++] = i;
     state.count = count;
     if (!memory || mh_source_of(&type, argv[1], &err) != MH_OK ||
-        type->open(&source, &objects, &options, &err) != MH_OK) {
+        mh_source_open(&source, type, &objects, &options, &err) != MH_OK) {
         (void)fprintf(stderr, "%s\n", err.message);
         return 1;
     }
