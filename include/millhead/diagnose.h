@@ -216,6 +216,9 @@ typedef struct mh_facts {
     double loop_io;    /* share of the steps in which the loop waited for a network or a program */
     double rival;      /* CPUs that other threads of Python's used while the loop worked */
     char rival_name[128]; /* what it ran most of the time */
+    /* Other loaders made like this one, each iterated once: one that is made anew for every epoch.
+     * How many, all their time, and of it set-up and the waits for first batches. */
+    uint64_t remade, remade_ns, remade_start_ns;
 } mh_facts;
 
 /* Fills *facts: nothing is known. Any thread. */

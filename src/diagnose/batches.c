@@ -208,6 +208,8 @@ static int wait_event(mh_batches *batches, const mh_log_event *event)
     seen->waited++;
     seen->total_ns += record->cost.wait;
     seen->wait_ns += record->cost.wait;
+    if (record->key.nth == 0)
+        seen->first_wait_ns = record->cost.wait;
     if (mh_log_or(event->bytes, 0) > seen->batch_bytes)
         seen->batch_bytes = (uint64_t)event->bytes;
     if (mh_log_or(event->texts, 0) > seen->batch_texts)
@@ -388,7 +390,9 @@ static mh_loader_seen *loader_choose(mh_batches *batches, mh_run *run)
         const mh_loader_seen *seen = &batches->loaders[at];
         if (seen == chosen || !seen->waited || !made_alike(seen, chosen))
             continue;
-        run->alike_loaders++; /* the same fix serves them */
+        run->facts.remade++; /* the same fix serves them */
+        run->facts.remade_ns += seen->setup_ns + seen->total_ns;
+        run->facts.remade_start_ns += seen->setup_ns + seen->first_wait_ns;
         run->facts.other_ns -= seen->total_ns;
     }
     return chosen;

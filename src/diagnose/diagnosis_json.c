@@ -42,12 +42,11 @@ static void warn_of_files(mh_verdict *out, const mh_run *run)
              run->facts.dataset[0] ? ": of " : "", run->facts.dataset,
              run->facts.place[0] ? ", iterated at " : "", run->facts.place, run->other_loaders,
              run->other_loaders == 1 ? "" : "s", MH_NS_TEXT((double)run->other_loaders_ns));
-    if (run->alike_loaders)
+    if (run->facts.remade && out->cause != MH_CAUSE_STARTUP)
         warn(out,
-             "%zu loaders look alike and were iterated once each: if the program makes a new one "
-             "for "
-             "every epoch, make it once, with persistent_workers=True",
-             run->alike_loaders + 1);
+             "%" PRIu64 " loaders look alike and were iterated once each: if the program makes a "
+             "new one for every epoch, make it once, with persistent_workers=True",
+             run->facts.remade + 1);
 }
 
 mh_status mh_run_judge(mh_verdict *out, const mh_run *run, mh_error *err)

@@ -193,6 +193,9 @@ static void say_numbers(const mh_inquiry *inquiry, mh_loss loss)
                     MH_NS_TEXT(inquiry->sums.startup), MH_NS_TEXT(inquiry->measured_ns),
                     MH_NS_TEXT(mh_ns(facts->setup_ns)),
                     MH_NS_TEXT(inquiry->sums.startup - mh_ns(facts->setup_ns)));
+        if (facts->remade)
+            mh_evidence(out, "%.0f more loaders were made like it: %s until their first batches",
+                        mh_ns(facts->remade), MH_NS_TEXT(mh_ns(facts->remade_start_ns)));
         if (mh_ns(facts->setup_order_ns) > 0.01 * inquiry->measured_ns)
             mh_evidence(
                 out,
@@ -223,7 +226,7 @@ void mh_say_seen(const mh_inquiry *inquiry)
 void mh_say_loss(const mh_inquiry *inquiry)
 {
     say_numbers(inquiry, inquiry->loss);
-    double run = inquiry->measured_ns + mh_outside_ns(inquiry);
+    double run = mh_run_ns(inquiry);
     if (inquiry->loss != MH_LOSS_COUNT && inquiry->gain[inquiry->loss] >= MH_GAIN_MATTERS)
         mh_evidence(inquiry->out,
                     "without it the run would take about %s instead of %s (simulated)",

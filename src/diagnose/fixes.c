@@ -480,7 +480,16 @@ static mh_status fix_startup(mh_inquiry *inquiry, mh_error *err)
     mh_verdict *out = inquiry->out;
     const mh_facts *facts = inquiry->facts;
     mh_replay_options options = inquiry->base;
-    double half, kept;
+    double half, kept, once = mh_gain_of_one_loader(inquiry);
+    if (once >= MH_GAIN_STARTUP) {
+        out->predicted_gain = out->possible_gain = mh_gain_of_run(inquiry, once);
+        mh_say_fix(out,
+                   "make the loader once, before the loop over epochs, with "
+                   "persistent_workers=True: it is made anew for each of %.0f epochs, and its "
+                   "workers start each time",
+                   mh_ns(facts->remade) + 1);
+        return MH_OK;
+    }
     options.free_startup = 1;
     MH_TRY(mh_inquiry_time(inquiry, &options, &kept, err));
     kept -= opened_again(inquiry);

@@ -93,9 +93,16 @@ double mh_read_per_s(const mh_inquiry *inquiry);
  * was replayed: other loaders' time stays. */
 double mh_inquiry_gain(const mh_inquiry *inquiry, double then);
 
+/* The gain of making a loader once that the program makes anew for every epoch; 1 where it does
+ * not. */
+double mh_gain_of_one_loader(const mh_inquiry *inquiry);
+
 /* What the run takes outside the judged loop: other loaders' loops, and what lies between epochs,
  * where other loops may lie too. */
 double mh_outside_ns(const mh_inquiry *inquiry);
+
+/* All of it: the judged loop, those of loaders made anew like it, and what is outside. */
+double mh_run_ns(const mh_inquiry *inquiry);
 
 /* A gain of the loops as one of the whole run: what lies between epochs stays. */
 double mh_gain_of_run(const mh_inquiry *inquiry, double gain);

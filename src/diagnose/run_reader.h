@@ -97,7 +97,7 @@ typedef struct mh_loader_seen {
     int workers, prefetch, batch_size, in_order, persistent, pin_memory, cpus;
     int by_sample, iterable;
     char start[16], kind[16], dataset[64], place[64];
-    uint64_t wait_ns; /* all waits */
+    uint64_t wait_ns, first_wait_ns; /* all waits; the first of an iterator, the last one's */
     uint64_t setup_ns, first_setup_ns, setup_order_ns;
     uint64_t between_ns, ended_t;  /* ended_t: of the epoch before */
     uint64_t setup_t, setup_epoch; /* of the last iterator that was made */
@@ -207,7 +207,6 @@ struct mh_run {
     uint64_t first_bad;
     double setup_s;
     size_t other_loaders;
-    size_t alike_loaders; /* of them, as it is, each iterated once, as it is too */
     uint64_t other_loaders_ns;
     int cut; /* the end of the run was not written */
 };

@@ -55,11 +55,27 @@ double mh_outside_ns(const mh_inquiry *inquiry)
     return others > between ? others : between;
 }
 
+double mh_run_ns(const mh_inquiry *inquiry)
+{
+    return inquiry->measured_ns + mh_ns(inquiry->facts->remade_ns) + mh_outside_ns(inquiry);
+}
+
 double mh_gain_of_run(const mh_inquiry *inquiry, double gain)
 {
-    double loops = inquiry->measured_ns + mh_ns(inquiry->facts->other_ns);
-    double run = inquiry->measured_ns + mh_outside_ns(inquiry);
+    double run = mh_run_ns(inquiry);
+    double loops = run - mh_outside_ns(inquiry) + mh_ns(inquiry->facts->other_ns);
     return mh_gain(run, run - loops * (1 - 1 / gain));
+}
+
+/* Workers that stay would still have to fetch each epoch's first batch. */
+double mh_gain_of_one_loader(const mh_inquiry *inquiry)
+{
+    const mh_facts *facts = inquiry->facts;
+    double run = inquiry->base_ns + mh_ns(facts->other_ns) + mh_ns(facts->remade_ns);
+    double batches = inquiry->sums.batches > 0 ? inquiry->sums.batches : 1;
+    double needed = mh_ns(facts->remade) * inquiry->sums.fetch_ns / batches;
+    double saved = mh_ns(facts->remade_start_ns) - needed;
+    return saved > 0 ? mh_gain(run, run - saved) : 1;
 }
 
 mh_status mh_inquiry_time(const mh_inquiry *inquiry, const mh_replay_options *options, double *ns,
@@ -185,8 +201,9 @@ static void finish_shares(mh_inquiry *inquiry)
     stages->train = stages->train > 0 ? stages->train : 0;
     inquiry->out->device_wait_share = whole > 0 ? inquiry->sums.wait / whole : 0;
     inquiry->out->idle_device_s = inquiry->sums.wait / 1e9;
-    double starts = inquiry->measured_ns - inquiry->steady_ns - inquiry->sums.first_step;
-    double run = inquiry->measured_ns + mh_outside_ns(inquiry);
+    double starts = inquiry->measured_ns - inquiry->steady_ns - inquiry->sums.first_step +
+                    mh_ns(inquiry->facts->remade_start_ns);
+    double run = mh_run_ns(inquiry);
     inquiry->out->epoch_start_s = starts > 0 ? starts / 1e9 : 0;
     inquiry->out->epoch_start_share = starts > 0 ? starts / run : 0;
 }
@@ -362,7 +379,9 @@ static mh_status try_startup(mh_inquiry *inquiry, mh_error *err)
     MH_TRY(mh_inquiry_time(inquiry, &options, &then, err));
     MH_TRY(mh_replay(&result, &inquiry->window, &options, err));
     inquiry->gap_ns = (double)result.gap_ns * inquiry->scale_epochs;
-    inquiry->gain[MH_LOSS_STARTUP] = mh_inquiry_gain(inquiry, then - inquiry->gap_ns);
+    double once = mh_gain_of_one_loader(inquiry);
+    double gain = mh_inquiry_gain(inquiry, then - inquiry->gap_ns);
+    inquiry->gain[MH_LOSS_STARTUP] = gain > once ? gain : once;
     return MH_OK;
 }
 

@@ -105,6 +105,31 @@ static void iterators_that_give_one_batch_are_named(void **state)
     free(planted_batches(&facts));
 }
 
+/* A loader made anew for every epoch: what the others' starts took is won by making it once. */
+static void a_loader_that_is_made_anew_is_a_start_in_every_epoch(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(40, 2, 4, 20 * MS);
+    for (size_t at = 0; at < facts.batch_count; at++)
+        planted_batches(&facts)[at].fetch = planted_batches(&facts)[at].fetch_cpu = 2 * MS;
+    double loop = planted_waits(&facts);
+    facts.persistent = 0;
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_DEVICE);
+    facts.remade = 4;
+    facts.remade_start_ns = 4 * 400 * MS;
+    facts.remade_ns = 4 * (uint64_t)loop + facts.remade_start_ns;
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_STARTUP);
+    assert_int_equal(verdict.fix_settings.persistent, -1); /* alone it wins nothing */
+    assert_non_null(strstr(verdict.fix, "make the loader once"));
+    double run = 5 * loop + 1600e6;
+    assert_true(fabs(verdict.predicted_gain - run / (5 * loop)) < 0.02);
+    assert_true(fabs(verdict.epoch_start_s - 1.6) < 0.1);
+    facts.remade_start_ns = 4 * 20 * MS;
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_DEVICE);
+    free(planted_batches(&facts));
+}
+
 /* Half of the run lies between epochs, which no fix shortens: the promise is of the whole run. */
 static void gains_are_of_the_whole_run(void **state)
 {
@@ -180,6 +205,7 @@ int main(void)
         cmocka_unit_test(the_first_workers_of_a_slow_source_promise_what_is_sure),
         cmocka_unit_test(other_loops_are_not_between_epochs),
         cmocka_unit_test(iterators_that_give_one_batch_are_named),
+        cmocka_unit_test(a_loader_that_is_made_anew_is_a_start_in_every_epoch),
         cmocka_unit_test(gains_are_of_the_whole_run),
         cmocka_unit_test(a_little_start_is_a_cause_only_where_it_comes_again),
         cmocka_unit_test(what_is_known_of_a_function_stands_beside_workers),
