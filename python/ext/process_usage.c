@@ -46,16 +46,19 @@ PyObject *mh_core_usage(PyObject *module, PyObject *arguments)
     if (status != MH_OK)
         return mh_raise(PyModule_GetState(module), &err);
     PyObject *dict = PyDict_New();
-    return finished(
-        dict,
-        dict && put(dict, "pid", PyLong_FromLong(pid)) && put_count(dict, "cpu", usage.cpu_ns) &&
-            put_count(dict, "delay", usage.delay_ns) &&
-            put_count(dict, "rss", usage.stat.rss_bytes) &&
-            put_count(dict, "pss", usage.pss_bytes) && put_count(dict, "read", usage.read_bytes) &&
-            put_count(dict, "threads", usage.stat.threads) &&
-            put(dict, "state", PyUnicode_FromStringAndSize(&usage.stat.state, 1)) &&
-            (!usage.locked || put(dict, "lock", PyLong_FromLong(1))) &&
-            put_count(dict, "started", usage.stat.started_ticks));
+    return finished(dict,
+                    dict && put(dict, "pid", PyLong_FromLong(pid)) &&
+                        put_count(dict, "cpu", usage.cpu_ns) &&
+                        put_count(dict, "delay", usage.delay_ns) &&
+                        put_count(dict, "rss", usage.stat.rss_bytes) &&
+                        put_count(dict, "pss", usage.pss_bytes) &&
+                        put_count(dict, "rss_file", usage.rss_file_bytes) &&
+                        put_count(dict, "pss_file", usage.pss_file_bytes) &&
+                        put_count(dict, "read", usage.read_bytes) &&
+                        put_count(dict, "threads", usage.stat.threads) &&
+                        put(dict, "state", PyUnicode_FromStringAndSize(&usage.stat.state, 1)) &&
+                        (!usage.locked || put(dict, "lock", PyLong_FromLong(1))) &&
+                        put_count(dict, "started", usage.stat.started_ticks));
 }
 
 PyObject *mh_core_locked(PyObject *module, PyObject *argument)

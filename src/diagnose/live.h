@@ -17,7 +17,7 @@
 typedef struct mh_process_counts {
     uint64_t cpu_ns, delay_ns; /* of all its threads */
     uint64_t read_bytes;
-    uint64_t pss_bytes, rss_bytes;
+    uint64_t pss_bytes, rss_bytes; /* beside pages of files */
 } mh_process_counts;
 
 /* One process and what its main thread was seen doing, in numbers of looks. */

@@ -27,6 +27,12 @@ static uint64_t or_zero(uint64_t value)
     return value == MH_NOT_READ ? 0 : value;
 }
 
+static uint64_t less(uint64_t bytes, uint64_t of_files)
+{
+    uint64_t all = or_zero(bytes), files = or_zero(of_files);
+    return all > files ? all - files : 0;
+}
+
 static bool counts_read(mh_process_counts *out, int pid)
 {
     mh_process_usage usage;
@@ -36,8 +42,8 @@ static bool counts_read(mh_process_counts *out, int pid)
     *out = (mh_process_counts){.cpu_ns = usage.cpu_ns,
                                .delay_ns = or_zero(usage.delay_ns),
                                .read_bytes = or_zero(usage.read_bytes),
-                               .pss_bytes = or_zero(usage.pss_bytes),
-                               .rss_bytes = or_zero(usage.stat.rss_bytes)};
+                               .pss_bytes = less(usage.pss_bytes, usage.pss_file_bytes),
+                               .rss_bytes = less(usage.stat.rss_bytes, usage.rss_file_bytes)};
     return true;
 }
 

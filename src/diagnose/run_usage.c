@@ -19,6 +19,14 @@
 /* Work this long has looks enough of its own. */
 #define ENOUGH_NS UINT64_C(3000000000)
 
+/* Memory beside pages of files: those of a mapped array grow with what is read, and the kernel
+ * takes them back when memory is short. */
+static uint64_t beside_files(int64_t bytes, int64_t of_files)
+{
+    uint64_t all = mh_log_or(bytes, 0), files = mh_log_or(of_files, 0);
+    return all > files ? all - files : 0;
+}
+
 static int look_add(mh_usages *usages, const mh_log_event *event)
 {
     void *items = usages->looks;
@@ -29,8 +37,8 @@ static int look_add(mh_usages *usages, const mh_log_event *event)
         .t = mh_log_or(event->t, 0),
         .cpu = mh_log_or(event->cpu, 0),
         .delay = mh_log_or(event->delay, 0),
-        .pss = mh_log_or(event->pss, 0),
-        .rss = mh_log_or(event->rss, 0),
+        .pss = beside_files(event->pss, event->pss_file),
+        .rss = beside_files(event->rss, event->rss_file),
         .pid = (uint32_t)mh_log_or(event->pid, 0),
         .is_main = mh_json_is(&event->role, "main"),
         .disk = event->state.length > 0 && event->state.text[0] == 'D',

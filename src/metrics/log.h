@@ -86,6 +86,8 @@ typedef enum mh_log_kind {
     X(step)                                                                                        \
     X(rss)                                                                                         \
     X(pss)                                                                                         \
+    X(rss_file)                                                                                    \
+    X(pss_file)                                                                                    \
     X(threads)                                                                                     \
     X(in_flight)                                                                                   \
     X(reads)                                                                                       \

@@ -291,6 +291,17 @@ static uint64_t field_of(int pid, const char *file, const char *field, const cha
     return value;
 }
 
+static void read_shares(mh_process_usage *out, int pid, const char *root)
+{
+    size_t length;
+    char *text = proc_text(&length, root, "%d/smaps_rollup", pid);
+    if (text) {
+        (void)mh_parse_field(text, length, "Pss", &out->pss_bytes);
+        (void)mh_parse_field(text, length, "Pss_File", &out->pss_file_bytes);
+    }
+    mh_free(text);
+}
+
 bool mh_usage_locked(int pid, const char *root)
 {
     size_t length;
@@ -305,7 +316,8 @@ bool mh_usage_locked(int pid, const char *root)
 mh_status mh_usage_process(mh_process_usage *out, int pid, bool pss, const char *root,
                            mh_error *err)
 {
-    mh_process_usage usage = {.delay_ns = MH_NOT_READ, .pss_bytes = MH_NOT_READ};
+    mh_process_usage usage = {
+        .delay_ns = MH_NOT_READ, .pss_bytes = MH_NOT_READ, .pss_file_bytes = MH_NOT_READ};
     if (!mh_usage_stat(&usage.stat, pid, root))
         return mh_fail(err, MH_ERR_NOT_FOUND, "there is no process %d", pid);
     usage.cpu_ns = usage.stat.cpu_ns;
@@ -317,8 +329,9 @@ mh_status mh_usage_process(mh_process_usage *out, int pid, bool pss, const char 
     usage.locked = usage.stat.state == 'S' && mh_usage_locked(pid, root);
     read_threads(&usage, pid, root);
     usage.read_bytes = field_of(pid, "io", "read_bytes", root);
+    usage.rss_file_bytes = field_of(pid, "status", "RssFile", root);
     if (pss)
-        usage.pss_bytes = field_of(pid, "smaps_rollup", "Pss", root);
+        read_shares(&usage, pid, root);
     *out = usage;
     return MH_OK;
 }

@@ -29,7 +29,9 @@ typedef struct mh_process_usage {
     mh_process_stat stat;
     uint64_t cpu_ns;           /* on a CPU, threads that ended too */
     uint64_t delay_ns;         /* runnable and waiting for a CPU: of the threads there are now */
+    uint64_t rss_file_bytes;   /* of stat.rss_bytes, pages of files: mapped arrays, libraries */
     uint64_t pss_bytes;        /* MH_NOT_READ unless asked for */
+    uint64_t pss_file_bytes;   /* of it, the same; MH_NOT_READ by old kernels too */
     uint64_t read_bytes;       /* from storage */
     uint32_t running, blocked; /* threads in state R and in D */
     bool locked; /* its main thread waits for a lock that processes share (see sys/waiting.h) */

@@ -433,6 +433,24 @@ static void test_looks_after_the_end_do_not_count(void **state)
     mh_run_close(run);
 }
 
+#define MAPPED(t, rss, pss, file)                                                                  \
+    "{\"event\":\"usage\",\"t\":" S(t) ",\"pid\":1,\"role\":\"main\",\"cpu\":" S(                  \
+        t) ",\"rss\":" #rss ",\"rss_file\":" #file pss ",\"pss_file\":" #file "}\n"
+
+/* A mapped array of which more is read, with one look that did not walk through memory. */
+static void test_pages_of_files_are_no_growth(void **state)
+{
+    mh_run *run = read_text(
+        *state, "log",
+        "{\"event\":\"wait\",\"t\":1" S(0) ",\"ns\":0}\n" MAPPED(10, 9000, ",\"pss\":8000", 1000)
+            MAPPED(12, 12000, "", 4000) MAPPED(14, 15000, ",\"pss\":14000", 7000)
+                MAPPED(16, 18500, ",\"pss\":17500", 10000));
+    const mh_usage_sum *usage = &mh_run_facts(run)->usage;
+    assert_true(usage->memory_first_bytes == 7000 && usage->memory_last_bytes == 7500);
+    assert_true(usage->memory_per_s < 100);
+    mh_run_close(run);
+}
+
 /* The library that is loaded in the end, or the buffer that is made then, is no leak. */
 static void test_one_jump_is_no_growth(void **state)
 {
@@ -754,6 +772,7 @@ int main(void)
         WITH_TREE(test_usage),
         WITH_TREE(test_one_round_of_looks_is_no_pace),
         WITH_TREE(test_looks_after_the_end_do_not_count),
+        WITH_TREE(test_pages_of_files_are_no_growth),
         WITH_TREE(test_one_jump_is_no_growth),
         WITH_TREE(test_ranks_meet_in_the_step),
         WITH_TREE(test_ranks_with_barriers),

@@ -25,7 +25,9 @@ static void process_tree(const char *root)
     tree_write(root, "proc/70/task/71/schedstat", "2000 30 3\n");
     tree_write(root, "proc/70/io", "rchar: 99\nread_bytes: 8192\nwrite_bytes: 1\n");
     tree_write(root, "proc/70/smaps_rollup",
-               "55-7f ---p 0 00:00 0 [rollup]\nRss: 2000 kB\nPss: 12 kB\nPss_Dirty: 3 kB\n");
+               "55-7f ---p 0 00:00 0 [rollup]\nRss: 2000 kB\nPss: 12 kB\nPss_Dirty: 3 kB\n"
+               "Pss_Anon: 7 kB\nPss_File: 5 kB\n");
+    tree_write(root, "proc/70/status", "Name:\ta\nRssAnon:\t 10 kB\nRssFile:\t 90 kB\n");
 }
 
 static mh_process_usage read_process(const char *root, int pid, bool pss)
@@ -57,6 +59,8 @@ static void a_process_is_read_from_its_files(void **state)
     assert_int_equal(usage.blocked, 1);
     assert_int_equal(usage.read_bytes, 8192);
     assert_int_equal(usage.pss_bytes, 12 * 1024);
+    assert_int_equal(usage.pss_file_bytes, 5 * 1024);
+    assert_int_equal(usage.rss_file_bytes, 90 * 1024);
 }
 
 static void what_may_not_be_read_is_not_read(void **state)
@@ -65,7 +69,8 @@ static void what_may_not_be_read_is_not_read(void **state)
     mh_process_usage usage = read_process(*state, 70, true);
     assert_true(usage.delay_ns == MH_NOT_READ);
     assert_true(usage.read_bytes == MH_NOT_READ);
-    assert_true(usage.pss_bytes == MH_NOT_READ);
+    assert_true(usage.pss_bytes == MH_NOT_READ && usage.pss_file_bytes == MH_NOT_READ);
+    assert_true(usage.rss_file_bytes == MH_NOT_READ);
     assert_int_equal(usage.blocked, 0);
 }
 

@@ -47,8 +47,8 @@ class ProcessUsage:
     """What each process uses, and of it what the kernel forgets or is not asked every time."""
 
     def __init__(self) -> None:
-        #: By pid and start time: PSS and RSS at the last walk through its memory.
-        self._walked: dict[tuple[int, int], tuple[int, int]] = {}
+        #: By pid and start time: what the last walk through its memory saw.
+        self._walked: dict[tuple[int, int], Event] = {}
         self._delays: dict[tuple[int, int], int] = {}
         #: CPU seconds of walks so far.
         self.walks_s = 0.0
@@ -66,14 +66,22 @@ class ProcessUsage:
         if walk:
             self.walks_s += time.thread_time() - began
         if "pss" in event:
-            self._walked[process] = event["pss"], event["rss"]
+            self._walked[process] = event
         elif process in self._walked:
-            pss, rss = self._walked[process]
-            event["pss"] = max(0, pss + event["rss"] - rss)
+            event |= _shares_since(self._walked[process], event)
         if "delay" in event:  # the kernel forgets what threads that ended had waited
             event["delay"] = max(event["delay"], self._delays.get(process, 0))
             self._delays[process] = event["delay"]
         return event
+
+
+def _shares_since(walked: Event, event: Event) -> Event:
+    """What is the process's own by now: all that it gained since the walk."""
+    return {
+        share: max(0, walked[share] + event[whole] - walked[whole])
+        for share, whole in (("pss", "rss"), ("pss_file", "rss_file"))
+        if share in walked and whole in walked and whole in event
+    }
 
 
 class Sampler:
