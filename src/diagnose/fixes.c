@@ -304,7 +304,8 @@ static mh_status explain_text(mh_inquiry *inquiry, mh_error *err)
     if (mh_inquiry_gain(inquiry, workers.ns) < MH_GAIN_MATTERS)
         return MH_OK;
     mh_evidence(out,
-                "workers would have to pickle the %s of text in a batch, which takes %s on either "
+                "workers would have to pickle the %s of text and numbers in a batch, which takes "
+                "%s on either "
                 "side",
                 MH_BYTES((double)inquiry->facts->batch_texts),
                 MH_NS_TEXT(inquiry->costing.pickling));

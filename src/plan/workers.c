@@ -54,6 +54,14 @@ static int most_for(const mh_load *load, int ranks)
     return busy < most ? larger((int)(busy + 0.5), 1) : most;
 }
 
+/* Where samples mostly wait for storage; a decoder that reads a little is not held up by it. */
+static int storage_holds_up(const mh_load *load)
+{
+    const mh_costs *costs = &load->costs;
+    return costs->fetch_blocked > 0 && mh_storage_explains(load) &&
+           costs->fetch_blocked + costs->read_cpu >= costs->fetch_cpu;
+}
+
 mh_workers_range mh_workers_worth_trying(const mh_load *load, int ranks)
 {
     const mh_facts *facts = load->facts;
@@ -63,7 +71,7 @@ mh_workers_range mh_workers_worth_trying(const mh_load *load, int ranks)
         return (mh_workers_range){larger(facts->cpus - 1, 1), facts->cpus};
     if (is_stream(facts) || mh_lock_is_shared(load))
         range.most = smaller(range.most, larger(had, 1));
-    else if (had > 0 && mh_storage_explains(load) && load->costs.fetch_blocked > 0)
+    else if (had > 0 && storage_holds_up(load))
         range.most = smaller(range.most, had);
     return range;
 }

@@ -197,6 +197,30 @@ static void a_first_epoch_that_fills_a_cache_is_no_tail(void **state)
     free(batches);
 }
 
+/* A decoder that waits a moment for storage: the idle CPU is what to use. */
+static void a_little_reading_forbids_no_workers(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(200, 1, 2, 15 * MS);
+    for (size_t at = 0; at < facts.batch_count; at++) {
+        mh_batch_cost *batch = &planted_batches(&facts)[at];
+        batch->fetch = 48 * MS;
+        batch->fetch_cpu = batch->fetch - 100000;
+        batch->read_bytes = 150000;
+    }
+    (void)planted_waits(&facts);
+    mh_verdict verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_CPU);
+    assert_int_equal(verdict.fix_settings.workers, 2);
+    assert_true(verdict.predicted_gain > 1.7);
+    for (size_t at = 0; at < facts.batch_count; at++) {
+        planted_batches(&facts)[at].fetch_cpu = 20 * MS;
+        planted_batches(&facts)[at].read_bytes = 5000000;
+    }
+    assert_int_equal(judged(&facts).fix_settings.workers, -1);
+    free(planted_batches(&facts));
+}
+
 /* Workers that stay do not draw an epoch's order. */
 static void a_slow_order_is_not_saved_by_workers_that_stay(void **state)
 {
@@ -251,6 +275,7 @@ int main(void)
         cmocka_unit_test(a_first_epoch_that_fills_a_cache_is_no_tail),
         cmocka_unit_test(a_slow_order_is_not_saved_by_workers_that_stay),
         cmocka_unit_test(time_between_epochs_is_told),
+        cmocka_unit_test(a_little_reading_forbids_no_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -176,11 +176,13 @@ def samples_in(batch: Any) -> int:
 
 #: Parts of a batch that are looked at for its bytes: a batch of short texts has many and few bytes.
 _MOST_PARTS = 1000
+#: A number of Python's, pickled.
+_NUMBER_BYTES = 9
 
 
 def bytes_in(batch: Any) -> tuple[int, int]:
-    """The bytes of a batch's tensors and arrays, and of its texts, which a worker would pickle;
-    -1 where there are none, or too many parts."""
+    """The bytes of a batch's tensors and arrays, and of its texts and numbers, which a worker would
+    pickle; -1 where there are none, or too many parts: of objects without tensors, those seen."""
     total, texts, parts = -1, -1, [batch]
     for _ in range(_MOST_PARTS):
         if not parts:
@@ -192,11 +194,13 @@ def bytes_in(batch: Any) -> tuple[int, int]:
             texts = max(texts, 0) + len(part.encode(errors="surrogatepass"))
         elif isinstance(part, (str, bytes, bytearray)):
             texts = max(texts, 0) + len(part)
+        elif isinstance(part, (int, float)):
+            texts = max(texts, 0) + _NUMBER_BYTES
         elif isinstance(part, Mapping):
             parts.extend(part.values())
         elif isinstance(part, (list, tuple)):
             parts.extend(part)
-    return -1, -1
+    return -1, texts if total < 0 else -1
 
 
 # --- making them ---

@@ -593,7 +593,8 @@ def test_the_bytes_of_a_batch_are_told_by_what_they_are_in() -> None:
     assert bytes_in(tensor) == (48, -1)
     assert bytes_in({"a": [tensor, "text"], "b": (array, b"to", {"c": tensor})}) == (106, 6)
     assert bytes_in(torch.zeros(0)) == (0, -1)
-    assert bytes_in(["a", 7, None]) == (-1, 1)
+    assert bytes_in(["a", 7, None]) == (-1, 10)
+    assert bytes_in([{"x": 0.5, "y": "text"}] * 2000) == (-1, 333 * (4 + 9))  # as far as seen
     assert bytes_in(["\u6c34\u8eca", "\ud800"]) == (-1, 9)  # as they are pickled: in UTF-8
     assert bytes_in([tensor] * 2000) == (-1, -1)  # looked at no longer than that
     endless: list[Any] = [tensor]
