@@ -28,7 +28,8 @@ typedef struct work_record {
     mh_record_key key;
     uint64_t t; /* when it began */
     uint64_t fetch, fetch_cpu, fetch_delay, excess;
-    uint64_t collate, collate_cpu, collate_delay, collate_end;
+    uint64_t collate, collate_cpu, collate_delay;
+    uint64_t made; /* when the last of its parts was; 0: not known */
     uint64_t fetch_helpers, collate_helpers, read;
     uint32_t samples, probes, native;
     uint8_t fetched, collated, no_cpu;
@@ -257,6 +258,13 @@ static work_record *work_get(mh_batches *batches, const mh_log_event *event)
     return mh_records_get(&batches->works, key);
 }
 
+static void add_end(work_record *work, const mh_log_event *event)
+{
+    uint64_t end = mh_log_or(event->t, 0) + mh_log_or(event->ns, 0);
+    if (event->t >= 0 && end > work->made)
+        work->made = end;
+}
+
 /* Added up: several workers may have made parts of one batch. */
 static int fetch_event(mh_batches *batches, const mh_log_event *event)
 {
@@ -275,6 +283,7 @@ static int fetch_event(mh_batches *batches, const mh_log_event *event)
     work->samples += (uint32_t)mh_log_or(event->samples, 0);
     work->probes += (uint32_t)mh_log_or(event->probes, 0);
     work->native += (uint32_t)mh_log_or(event->native, 0);
+    add_end(work, event);
     return 1;
 }
 
@@ -283,13 +292,12 @@ static int collate_event(mh_batches *batches, const mh_log_event *event)
     work_record *work = work_get(batches, event);
     if (!work)
         return 0;
-    uint64_t end = mh_log_or(event->t, 0) + mh_log_or(event->ns, 0);
     work->collated = 1;
     work->collate += mh_log_or(event->ns, 0);
     work->collate_cpu += mh_log_or(event->cpu, 0);
     work->collate_delay += mh_log_or(event->delay, 0);
     work->collate_helpers += mh_log_or(event->helpers, 0);
-    work->collate_end = end > work->collate_end ? end : work->collate_end;
+    add_end(work, event);
     return 1;
 }
 
@@ -470,14 +478,16 @@ static void add_work(const mh_batches *batches, wait_record *wait)
         if (!cost->samples)
             cost->samples = work->samples;
     }
-    if (work && work->collated) {
+    if (work && work->made) {
         uint64_t had = wait->t + cost->wait;
-        uint64_t from = work->collate_end > wait->t ? work->collate_end : wait->t;
+        uint64_t from = work->made > wait->t ? work->made : wait->t;
+        cost->transfer = had > from ? had - from : 0;
+    }
+    if (work && work->collated) {
         cost->collate = work->collate;
         cost->collate_cpu = work->collate_cpu;
         cost->collate_delay = work->collate_delay;
         cost->collate_helpers = work->collate_helpers;
-        cost->transfer = had > from ? had - from : 0;
     }
     if (!work && cost->worker < 0 && cost->samples && batches->sum.samples > 0)
         add_share(&batches->sum, cost);

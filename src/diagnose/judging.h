@@ -12,6 +12,7 @@
                               */
 #define MH_GAIN_STARTUP 1.1  /* start-up happens once: a longer run has less of it */
 #define MH_GAIN_HANDOVER 1.2 /* torch takes about 1 ms to hand a batch over, healthy or not */
+#define MH_GAIN_DRAWING 1.1  /* of it, a slow sampler is the program's own */
 #define MH_SATURATED 0.85    /* of the CPUs busy: the rest is lost to switching and imbalance */
 
 #define MH_PROBES_ENOUGH 20  /* before their answer counts */
@@ -110,6 +111,9 @@ double mh_gain_of_run(const mh_inquiry *inquiry, double gain);
 /* Whether pools of threads inside workers crowd the CPUs (BLAS, OpenMP): their CPU times are then
  * longer than the work is. */
 int mh_pools_crowd(const mh_inquiry *inquiry);
+
+/* From which gain on taking batches over is a cause. */
+double mh_handover_matters(const mh_inquiry *inquiry);
 
 /* Whether another thread of Python's keeps the loop from its interpreter's lock. */
 int mh_rival_holds_up(const mh_inquiry *inquiry);

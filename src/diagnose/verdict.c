@@ -465,12 +465,17 @@ mh_cause mh_cause_of(const mh_inquiry *inquiry, mh_loss loss)
     return MH_CAUSE_UNCLEAR;
 }
 
+double mh_handover_matters(const mh_inquiry *inquiry)
+{
+    return mh_drawing_is_most(&inquiry->load.costs) ? MH_GAIN_DRAWING : MH_GAIN_HANDOVER;
+}
+
 /* --- choosing -------------------------------------------------------------------------------- */
 
-static double matters(mh_loss loss)
+static double matters(const mh_inquiry *inquiry, mh_loss loss)
 {
     if (loss == MH_LOSS_TRANSFER)
-        return MH_GAIN_HANDOVER;
+        return mh_handover_matters(inquiry);
     return loss == MH_LOSS_STARTUP ? MH_GAIN_STARTUP : MH_GAIN_MATTERS;
 }
 
@@ -480,14 +485,14 @@ static mh_loss largest(const mh_inquiry *inquiry)
 {
     mh_loss best = MH_LOSS_COUNT;
     for (int loss = 0; loss < MH_LOSS_COUNT; loss++) {
-        if (inquiry->gain[loss] >= matters((mh_loss)loss) &&
+        if (inquiry->gain[loss] >= matters(inquiry, (mh_loss)loss) &&
             (best == MH_LOSS_COUNT || inquiry->gain[loss] > inquiry->gain[best]))
             best = (mh_loss)loss;
     }
     if (best != MH_LOSS_COUNT && best != MH_LOSS_MAIN && mh_pools_crowd(inquiry))
         return MH_LOSS_CROWD;
     int spoilt = best == MH_LOSS_FETCH_CPU || best == MH_LOSS_STARTUP || best == MH_LOSS_COLLATE;
-    if (spoilt && inquiry->gain[MH_LOSS_CROWD] >= matters(MH_LOSS_CROWD))
+    if (spoilt && inquiry->gain[MH_LOSS_CROWD] >= matters(inquiry, MH_LOSS_CROWD))
         return MH_LOSS_CROWD;
     return best;
 }
@@ -524,7 +529,7 @@ static void list_others(mh_inquiry *inquiry, double straggler_gain)
         double gain = inquiry->fix_sure[loss];
         if (gain > first && gain < MH_GAIN_MATTERS * first)
             gain = first;
-        if (inquiry->gain[loss] >= matters((mh_loss)loss))
+        if (inquiry->gain[loss] >= matters(inquiry, (mh_loss)loss))
             list_other(inquiry->out, mh_cause_of(inquiry, (mh_loss)loss), gain);
     }
     if (straggler_gain >= MH_GAIN_MATTERS)
@@ -575,7 +580,7 @@ int mh_too_short(const mh_inquiry *inquiry)
 static mh_status try_fixes(mh_inquiry *inquiry, mh_error *err)
 {
     for (int loss = 0; loss < MH_LOSS_COUNT; loss++) {
-        if (inquiry->gain[loss] < matters((mh_loss)loss))
+        if (inquiry->gain[loss] < matters(inquiry, (mh_loss)loss))
             continue;
         mh_verdict verdict = *inquiry->out;
         mh_inquiry other = *inquiry;

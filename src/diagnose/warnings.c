@@ -223,7 +223,7 @@ static void warn_short(const mh_inquiry *inquiry)
 static void warn_handover(const mh_inquiry *inquiry)
 {
     double gain = inquiry->gain[MH_LOSS_TRANSFER], batches = inquiry->sums.batches;
-    if (gain < MH_GAIN_MATTERS || gain >= MH_GAIN_HANDOVER || !(batches > 0))
+    if (gain < MH_GAIN_MATTERS || gain >= mh_handover_matters(inquiry) || !(batches > 0))
         return;
     const mh_costs *costs = &inquiry->load.costs;
     if (mh_drawing_is_most(costs))

@@ -354,6 +354,23 @@ static void test_set_up_and_what_is_between(void **state)
     mh_run_close(run);
 }
 
+/* Rows that are gathered in one go have no collate: what is left of the wait is taking over. */
+static void test_a_batch_without_collate_is_taken_over(void **state)
+{
+    mh_run *run = read_text(
+        *state, "log",
+        "{\"event\":\"loader\",\"t\":1,\"loader\":0,\"kind\":\"millhead\",\"workers\":1}\n"
+        "{\"event\":\"fetch\",\"t\":100,\"ns\":60,\"cpu\":60,\"loader\":0,\"epoch\":0,\"worker\":0,"
+        "\"nth\":0,\"samples\":4}\n"
+        "{\"event\":\"order\",\"t\":145,\"ns\":40,\"loader\":0,\"epoch\":0,\"batch\":0}\n"
+        "{\"event\":\"wait\",\"t\":140,\"ns\":70,\"loader\":0,\"epoch\":0,\"batch\":0,\"worker\":0,"
+        "\"nth\":0}\n");
+    const mh_facts *facts = mh_run_facts(run);
+    assert_int_equal(facts->batches[0].transfer, 210 - 160);
+    assert_int_equal(facts->batches[0].order, 40);
+    mh_run_close(run);
+}
+
 /* it = iter(loader), with the one before left early: that is gone only when the new one is there.
  */
 static void test_an_iterator_that_is_replaced_ends_late(void **state)
@@ -772,6 +789,7 @@ int main(void)
         WITH_TREE(test_usage),
         WITH_TREE(test_one_round_of_looks_is_no_pace),
         WITH_TREE(test_looks_after_the_end_do_not_count),
+        WITH_TREE(test_a_batch_without_collate_is_taken_over),
         WITH_TREE(test_pages_of_files_are_no_growth),
         WITH_TREE(test_one_jump_is_no_growth),
         WITH_TREE(test_ranks_meet_in_the_step),

@@ -460,6 +460,12 @@ static void handing_over_counts_when_it_is_much(void **state)
     for (size_t at = 0; at < 100; at++)
         planted_batches(&facts)[at].order = 1 * MS;
     assert_non_null(strstr(judged(&facts).warnings[0], "the sampler takes"));
+    for (size_t at = 0; at < 100; at++) /* a sixth of the step is too much for a sampler */
+        planted_batches(&facts)[at].transfer = planted_batches(&facts)[at].order = 5 * MS / 2;
+    (void)planted_waits(&facts);
+    verdict = judged(&facts);
+    assert_int_equal(verdict.cause, MH_CAUSE_MAIN);
+    assert_non_null(strstr(verdict.fix, "make the sampler cheaper"));
     for (size_t at = 0; at < 100; at++) {
         planted_batches(&facts)[at].transfer = 5 * MS;
         planted_batches(&facts)[at].order = 0;
