@@ -87,7 +87,7 @@ mh_status mh_decoding_dtype(mh_dtype stored, const mh_decoding *decoding, mh_dty
         dtype = small_float(dtype);
     if (decoding->cast.bits) {
         if (!is_integer(decoding->cast) && decoding->cast.code != FLOAT)
-            return mh_fail(err, MH_ERR_UNSUPPORTED, "a cast goes to integers and floats only");
+            return mh_fail(err, MH_ERR_UNSUPPORTED, "cast makes only integers and floats");
         dtype = decoding->cast;
     }
     *out = dtype;

@@ -90,7 +90,7 @@ static mh_status read_cast(mh_decoding *decoding, const char *word, mh_error *er
             return MH_OK;
         }
     return mh_fail(err, MH_ERR_INVALID,
-                   "cast goes to f16, f32, f64, i8 to i64 or u8 to u64, not '%s'", word);
+                   "cast takes f16, f32, f64, i8 to i64 or u8 to u64, not '%s'", word);
 }
 
 static mh_status fail_step(const char *name, mh_error *err)

@@ -144,7 +144,9 @@ static mh_status choose_fields(mh_dataset *dataset, const mh_dataset_options *op
     size_t kept = 0;
     sort_fields(dataset);
     if (dataset->fields_chosen)
-        return dataset->field_count ? MH_OK : mh_fail(err, MH_ERR_INVALID, "no field is wanted");
+        return dataset->field_count
+                   ? MH_OK
+                   : mh_fail(err, MH_ERR_INVALID, "no field is left: name at least one");
     for (size_t i = 0; options->fields && i < options->field_count; i++) {
         size_t at = 0;
         while (at < dataset->field_count &&
@@ -161,7 +163,7 @@ static mh_status choose_fields(mh_dataset *dataset, const mh_dataset_options *op
     for (size_t at = kept; at < dataset->field_count; at++)
         mh_free((char *)dataset->fields[at].name);
     dataset->field_count = kept;
-    return kept ? MH_OK : mh_fail(err, MH_ERR_INVALID, "no field is wanted");
+    return kept ? MH_OK : mh_fail(err, MH_ERR_INVALID, "no field is left: name at least one");
 }
 
 /* --- which format --- */

@@ -156,8 +156,8 @@ static mh_status folder_open(mh_dataset *dataset, const char *const *paths, size
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a dataset");
     dataset->own = own;
     if (count != 1)
-        return mh_fail(err, MH_ERR_INVALID, "%zu paths, and a folder stands alone: give one",
-                       count);
+        return mh_fail(err, MH_ERR_INVALID,
+                       "%zu paths: a folder cannot be combined with others, give one", count);
     MH_TRY(copy_root(own, paths[0], err));
     MH_TRY(parse_pipeline(dataset, own, err));
     MH_TRY(open_index(dataset, own, paths[0], err));

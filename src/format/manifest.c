@@ -316,8 +316,8 @@ static mh_status manifest_open(mh_dataset *dataset, const char *const *paths, si
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a dataset");
     dataset->own = own;
     if (count != 1)
-        return mh_fail(err, MH_ERR_INVALID, "%zu paths, and a manifest stands alone: give one",
-                       count);
+        return mh_fail(err, MH_ERR_INVALID,
+                       "%zu paths: a manifest cannot be combined with others, give one", count);
     size_t bytes = strlen(paths[0]) + 1;
     own->name = mh_calloc(bytes, 1);
     if (!own->name)

@@ -225,7 +225,7 @@ static mh_status fill(void *context, const mh_cell *cell, mh_error *err)
     mh_column *column = find(self->table, cell);
     bool ragged = column->begin != NULL;
     if (ragged && column->filled > cell->row) /* JSON allows it, and nobody knows which is meant */
-        return mh_fail(err, MH_ERR_CORRUPT, "%s line %llu: '%s' stands there twice", self->name,
+        return mh_fail(err, MH_ERR_CORRUPT, "%s line %llu: '%s' occurs twice", self->name,
                        (unsigned long long)cell->line, column->name);
     self->table->lines[cell->row] = cell->line < UINT32_MAX ? (uint32_t)cell->line : UINT32_MAX;
     if (ragged)

@@ -208,8 +208,8 @@ mh_status mh_remote_listing_make(uint8_t **out, uint64_t *out_size, const mh_sou
     collected all = {.prefix = strlen(prefix)};
     mh_status status = source->list(prefix, options, collect, &all, err);
     if (status == MH_OK && all.count == 0)
-        status = mh_fail(err, MH_ERR_NOT_FOUND,
-                         "%s is not there: no object has this name or lies below it", root);
+        status = mh_fail(err, MH_ERR_NOT_FOUND, "there is no %s: no object has this name or prefix",
+                         root);
     if (status == MH_OK) {
         qsort(all.list, all.count, sizeof *all.list, by_folder);
         status = to_index(out, out_size, root, &all, err);

@@ -72,7 +72,7 @@ static mh_status synthetic_open(mh_dataset *dataset, const char *const *paths, s
     dataset->own = own;
     dataset->source = &mh_source_synthetic;
     if (count != 1)
-        return mh_fail(err, MH_ERR_INVALID, "synthetic data stands alone");
+        return mh_fail(err, MH_ERR_INVALID, "synthetic data cannot be combined with other paths");
     const char *text = paths[0];
     if (strncmp(text, MH_SYNTHETIC_PREFIX, strlen(MH_SYNTHETIC_PREFIX)) == 0)
         text += strlen(MH_SYNTHETIC_PREFIX);

@@ -56,7 +56,7 @@ static mh_status read_end64(mh_zip_end *out, const uint8_t *tail, size_t locator
     if (locator < END64_BYTES || offset < tail_offset ||
         offset - tail_offset > locator - END64_BYTES ||
         !is_record(tail + (offset - tail_offset), "\6\6"))
-        return mh_fail(err, MH_ERR_CORRUPT, "zip64 end record at byte %llu: not there",
+        return mh_fail(err, MH_ERR_CORRUPT, "zip64 end record at byte %llu: missing",
                        (unsigned long long)offset);
     const uint8_t *record = tail + (offset - tail_offset);
     *out = (mh_zip_end){
@@ -165,7 +165,7 @@ mh_status mh_zip_local_read(uint64_t *out_offset, const uint8_t *local, const mh
     uint64_t offset =
         entry->header_offset + MH_ZIP_LOCAL_BYTES + get16(local + 26) + get16(local + 28);
     if (!is_record(local, "\3\4"))
-        return mh_fail(err, MH_ERR_CORRUPT, "zip header at byte %llu: not there", begin);
+        return mh_fail(err, MH_ERR_CORRUPT, "zip header at byte %llu: missing", begin);
     if (offset > end->offset || entry->packed_bytes > end->offset - offset)
         return mh_fail(err, MH_ERR_CORRUPT, "zip header at byte %llu: its bytes are cut", begin);
     *out_offset = offset;
@@ -175,7 +175,7 @@ mh_status mh_zip_local_read(uint64_t *out_offset, const uint8_t *local, const mh
 mh_status mh_zip_local_skip(uint64_t *out, const uint8_t *bytes, uint64_t size, mh_error *err)
 {
     if (size < MH_ZIP_LOCAL_BYTES || !is_record(bytes, "\3\4"))
-        return mh_fail(err, MH_ERR_CORRUPT, "zip header: not there");
+        return mh_fail(err, MH_ERR_CORRUPT, "zip header: missing");
     uint64_t length = MH_ZIP_LOCAL_BYTES + get16(bytes + 26) + get16(bytes + 28);
     if (length > size)
         return mh_fail(err, MH_ERR_CORRUPT, "zip header: %llu bytes, there should be at most %llu",

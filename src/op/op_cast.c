@@ -13,7 +13,9 @@ static mh_status finish_values(const mh_step *step, mh_finish *finish, mh_error 
 {
     mh_dtype dtype = mh_finish_dtypes[step->words[0] - 1];
     if (dtype.code == 1 && finish->dtype.code != 1)
-        return mh_fail(err, MH_ERR_INVALID, "values that are no bytes any more cannot become u8");
+        return mh_fail(
+            err, MH_ERR_INVALID,
+            "cast u8 needs values that are still bytes: leave normalize out, or cast to f32");
     mh_finish_cast(finish, dtype);
     return MH_OK;
 }

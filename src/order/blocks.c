@@ -312,7 +312,7 @@ static mh_status take_legs(mh_block_share *self, uint64_t samples, const mh_leg 
             self->legs[self->last].samples += legs[i].samples;
         } else if (self->last == MH_LEGS_MOST) {
             return mh_fail(err, MH_ERR_INVALID,
-                           "an epoch was taken up by other numbers of ranks over %d times",
+                           "the epoch was resumed with another number of ranks over %d times",
                            MH_LEGS_MOST);
         } else {
             self->legs[self->last] = legs[i];

@@ -13,7 +13,7 @@ static mh_status take_subset(mh_choice *self, uint64_t dataset_count, const uint
                              uint64_t count, mh_error *err)
 {
     if (count == 0)
-        return mh_fail(err, MH_ERR_INVALID, "a subset without samples");
+        return mh_fail(err, MH_ERR_INVALID, "the subset has no samples");
     self->numbers = mh_calloc(count, sizeof *self->numbers);
     if (!self->numbers)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a subset of %llu samples",

@@ -34,7 +34,8 @@ mh_status mh_randperm_new_in_way(mh_randperm **out, uint64_t count, uint64_t see
     if (count > MH_RANDPERM_MOST)
         return mh_fail(
             err, MH_ERR_UNSUPPORTED,
-            "torch's shuffle of %llu samples would take too much memory: use the keyed one",
+            "torch's shuffle of %llu samples would take too much memory: use shuffle=True (or "
+            "order='keyed' of a sampler)",
             (unsigned long long)count);
     mh_randperm *perm = mh_calloc(1, sizeof *perm);
     uint32_t *entries = mh_calloc(count, sizeof *entries);

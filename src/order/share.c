@@ -19,7 +19,7 @@ mh_status mh_share_init(mh_share *out, uint64_t count, uint64_t start, uint64_t 
         return mh_fail(err, MH_ERR_INVALID, "position %llu is beyond an epoch of %llu samples",
                        (unsigned long long)start, (unsigned long long)count);
     if ((unsigned)mode >= MH_SHARE_MODES)
-        return mh_fail(err, MH_ERR_INVALID, "there is no way %d to share", (int)mode);
+        return mh_fail(err, MH_ERR_INVALID, "unknown way %d to share samples", (int)mode);
     uint64_t length = (count - start) / ranks;
     uint64_t over = (count - start) % ranks;
     if ((mode == MH_SHARE_PAD && over > 0) || (mode == MH_SHARE_UNEVEN && rank < over))

@@ -93,7 +93,7 @@ static void load(void)
     if (why && strstr(why, "libcurl")) {
         refuse(ENOPKG, "reading URLs needs libcurl, which cannot be loaded: %.300s", why);
     } else if (why) {
-        refuse(ELIBACC, "addresses are read with " NAME ", which cannot be loaded: %.300s", why);
+        refuse(ELIBACC, "reading URLs needs " NAME ", which cannot be loaded: %.300s", why);
     } else {
         const mh_net *table = dlsym(library, "mh_net_curl");
         if (table && table->version == MH_NET_VERSION)

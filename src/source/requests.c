@@ -257,7 +257,7 @@ static void redirect(mh_requests *self, mh_request *request, const mh_exchange *
     mh_redact_url(shown, sizeof shown, exchange->location);
     (void)mh_fail(&err, MH_ERR_IO, "%.200s: %s", request->shown,
                   request->redirects > REDIRECTS_MOST
-                      ? "the server redirects for ever: give the address that it leads to"
+                      ? "the server redirects too often: give the address that it leads to"
                       : "the server redirects to what is no https address, or from https to http");
     finish(self, request, &err);
 }

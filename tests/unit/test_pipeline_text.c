@@ -108,7 +108,7 @@ static void errors_name_the_word_and_its_place(void **state)
         {"decode mask | normalize unit", "cannot apply 'normalize' at character 15"},
         {"decode grey | normalize imagenet", "the picture has 1 channel"},
         {"decode mask | color_jitter hue=0.1", "only pictures in colour"},
-        {"normalize unit | cast u8", "cannot become u8"},
+        {"normalize unit | cast u8", "leave normalize out"},
         {"image: decode |", "a step is missing before"},
         {"image,: decode", "not a field's name"},
         {"image,image: decode", "named twice: 'image' at character 7"},

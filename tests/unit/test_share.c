@@ -107,8 +107,8 @@ static void nonsense_is_refused(void **state)
         {9, 0, 4, 4, MH_SHARE_PAD, "no rank 4 of 4"},
         {9, 0, (uint64_t)MH_RANKS_MOST + 1, 0, MH_SHARE_PAD, "no rank 0 of 2147483648"},
         {9, 10, 4, 0, MH_SHARE_PAD, "position 10 is beyond an epoch of 9"},
-        {9, 0, 4, 0, MH_SHARE_MODES, "no way 3"},
-        {9, 0, 4, 0, -1, "no way -1"},
+        {9, 0, 4, 0, MH_SHARE_MODES, "unknown way 3"},
+        {9, 0, 4, 0, -1, "unknown way -1"},
     };
     for (size_t at = 0; at < sizeof rows / sizeof *rows; at++) {
         mh_share share = {.length = 77};

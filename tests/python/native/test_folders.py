@@ -414,7 +414,7 @@ def _bad_inputs(root: Path) -> dict[str, tuple[list[object], str]]:
         "a field that is not there": ([good, "--pipeline", "mask: decode"], "mask"),
         "an unknown profile": ([good, "--profile", "best"], "best"),
         "a field that nobody has": ([good, "--fields", "labels"], "unknown field 'labels'"),
-        "two folders": ([good, root / "text"], "a folder stands alone"),
+        "two folders": ([good, root / "text"], "a folder cannot be combined"),
     }  # fmt: skip
 
 

@@ -122,7 +122,7 @@ def test_what_stands_in_for_a_broken_draw_has_weight_too() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [
-        ({"subset": []}, ValueError, "a subset without samples"),
+        ({"subset": []}, ValueError, "the subset has no samples"),
         ({"subset": [COUNT]}, ValueError, f"number {COUNT}, and there are {COUNT} samples"),
         ({"subset": 1.5}, ValueError, "above 0 and at most 1"),
         ({"subset": "0:10"}, TypeError, "subset should be"),

@@ -169,7 +169,7 @@ def test_credentials_come_from_the_environment_and_from_profiles(
         ("s3://bucket/y.npy", "regoin=x", "unknown storage option 'regoin'"),
         ("{web}/none.npy", "", "there is no {web}/none.npy"),
         ("{web}/private/y.npy", "", "access denied: it is not public"),
-        ("{web}/round", "", "redirects for ever"),
+        ("{web}/round", "", "redirects too often"),
         ("{web}/metadata", "", "leads to a link-local address: set the storage option link_local"),
         ("{web}/unranged/y.npy", "timeout=1", "gives whole objects only, no ranges"),
         ("{web}/gzipped/y.npy", "timeout=1", "the server sends it compressed"),

@@ -67,7 +67,7 @@ def test_a_keyed_shuffle_needs_no_memory() -> None:
 
 
 def test_a_torch_shuffle_too_large_for_memory_is_refused() -> None:
-    with pytest.raises(Error, match=r"4294967297 samples .* use the keyed one") as caught:
+    with pytest.raises(Error, match=r"4294967297 samples .* use shuffle=True") as caught:
         order_of("torch", 2**32 + 1)
     assert caught.value.code == "not supported"
 
