@@ -59,6 +59,11 @@ def names_beside(path: str) -> list[str]:
         return []
 
 
+def modules_here() -> list[str]:
+    """The modules that the files of the working directory are."""
+    return [name.removesuffix(".py") for name in names_beside("") if name.endswith(".py")]
+
+
 def whole(least: int) -> Callable[[str], int]:
     """A reader of whole numbers."""
 

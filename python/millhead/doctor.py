@@ -231,7 +231,7 @@ def _judge(request: Request, program: str, run: Path, code: int) -> int:
     judged = subprocess.run(command, check=False, stdout=_verdict_stream(request)).returncode
     if judged == 0 and not request.json:
         next_step = f"millhead report {shlex.quote(str(run))} -o report.html"
-        cli.say(f"the run is kept ({run}): to see it, {next_step}")
+        cli.say(f"the run is kept; to draw it: {next_step}")
     if code == cli.EXIT_INTERRUPTED:
         return cli.EXIT_INTERRUPTED
     if code != 0:

@@ -11,7 +11,15 @@ import importlib.util
 import os
 import sys
 
-from millhead._command_line import EXIT_USAGE, python_path, say, show
+from millhead._command_line import (
+    EXIT_USAGE,
+    did_you_mean,
+    modules_here,
+    names_beside,
+    python_path,
+    say,
+    show,
+)
 
 HELP = """\
 usage: millhead run SCRIPT [ARGUMENTS...]
@@ -71,7 +79,10 @@ def _what_is_wrong(arguments: list[str]) -> str | None:
 
 def _wrong_with_script(script: str) -> str | None:
     if not os.path.exists(script):
-        return f"no script '{script}' (run): give the path of a Python file, or -m MODULE"
+        todo = did_you_mean(script, names_beside(script))
+        return (
+            f"no script '{script}' (run): {todo or 'give the path of a Python file, or -m MODULE'}"
+        )
     if os.path.isdir(script) and not os.path.exists(os.path.join(script, "__main__.py")):
         return f"'{script}' is a directory (run): give a file, or put a __main__.py into it"
     if not os.access(script, os.R_OK):
@@ -87,7 +98,8 @@ def _wrong_with_module(module: str) -> str | None:
     except (ImportError, ValueError):
         found = None
     if found is None:
-        return f"no module '{module}' (run): check the name and where it is installed"
+        todo = did_you_mean(module, modules_here()) or "check its name, and that it is installed"
+        return f"no module '{module}' (run): {todo}"
     return None
 
 

@@ -19,7 +19,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from millhead._command_line import UsageError, did_you_mean, names_beside, read_text
+from millhead._command_line import UsageError, did_you_mean, modules_here, names_beside, read_text
 
 #: A configuration's name is a directory's name too.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -77,7 +77,9 @@ def find_object(text: str, what: str) -> Any:
     """
     module, _, name = text.rpartition(":")
     if not module or not name:
-        raise UsageError(f"'{text}' names no object ({what}): write MODULE:NAME or FILE.py:NAME")
+        raise UsageError(
+            f"'{text}' does not say which object ({what}): write MODULE:NAME or FILE.py:NAME"
+        )
     directory = os.getcwd()
     if module.endswith(".py"):
         if not os.path.isfile(module):
@@ -91,12 +93,11 @@ def find_object(text: str, what: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
             raise  # a module that this one imports
-        raise UsageError(
-            f"no module '{module}' ({what}): check the name and the directory"
-        ) from None
+        todo = did_you_mean(module, modules_here()) or "check its name and the working directory"
+        raise UsageError(f"no module '{module}' ({what}): {todo}") from None
     for part in name.split("."):
         if not hasattr(found, part):
-            todo = did_you_mean(part, dir(found)) or "check the name"
+            todo = did_you_mean(part, dir(found)) or "name an object in it"
             raise UsageError(f"{_named(found)} has no '{part}' ({what}): {todo}")
         found = getattr(found, part)
     return found

@@ -452,10 +452,11 @@ def test_nothing_that_could_be_measured_is_a_failure(here: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere:dataset"], "no module 'nowhere' (TARGET)"),
+        (["nowhere:dataset"], "no module 'nowhere' (TARGET): check its name and the working"),
+        (["mime:dataset"], "no module 'mime' (TARGET): did you mean 'mine'?"),
         (["nowhere.py:dataset"], "no file 'nowhere.py' (TARGET)"),
-        (["mine:nothing"], "mine.py has no 'nothing' (TARGET): check the name"),
-        (["mine"], "'mine' names no object (TARGET): write MODULE:NAME"),
+        (["mine:nothing"], "mine.py has no 'nothing' (TARGET): name an object in it"),
+        (["mine"], "'mine' does not say which object (TARGET): write MODULE:NAME"),
         (
             ["mine:dataset", "--train-step", "mine:none"],
             "mine.py has no 'none' (--train-step)",

@@ -156,6 +156,8 @@ def test_a_python_without_millhead_started_by_the_program_is_not_disturbed(tmp_p
         ([], "nothing to run"),
         (["gone.py", "x"], "no script 'gone.py'"),
         (["link.py"], "no script 'link.py'"),
+        (["trian.py"], "no script 'trian.py' (run): did you mean 'train.py'?"),
+        (["-m", "trian"], "no module 'trian' (run): did you mean 'train'?"),
         (["directory"], "'directory' is a directory"),
         (["two\nlines\x1b.py"], "no script 'two?lines?.py'"),
         (["-m"], "'-m' needs a module"),
@@ -171,6 +173,7 @@ def test_what_cannot_be_run_is_said_in_a_line(
 ) -> None:
     (tmp_path / "directory").mkdir()
     (tmp_path / "link.py").symlink_to("gone.py")
+    (tmp_path / "train.py").touch()
     done = _run(*RUN, *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""

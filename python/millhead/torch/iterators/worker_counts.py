@@ -61,7 +61,7 @@ class WorkerCounts:
         advise(
             "restarts",
             f"starting {self._tasks.workers} workers took {start_ns / 1e9:.2f} s for this epoch, "
-            f"and will for every other (start: {stats.start}): persistent_workers=True keeps them",
+            f"and will in every other (start: {stats.start}): persistent_workers=True keeps them",
         )
 
     def check_threads(self) -> None:

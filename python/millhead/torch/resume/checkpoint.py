@@ -153,7 +153,7 @@ class Checkpoint:
                 "no generators",
                 "random generators stay as they are: "
                 f"{of_others if any(states) else 'none were saved'} ({self.path}): seed them, "
-                "if the run shall be reproducible",
+                "if the run should be reproducible",
             )
             return
         try:

@@ -253,7 +253,7 @@ def _compare_batch_sizes(position: SavedPosition, loader: Any) -> None:
         advise(
             "other-batch-size",
             f"the state was saved with batch_size={before}, this loader has {now}: "
-            f"{skipped} batches of {now} are skipped, which are other samples than were "
+            f"{skipped} batches of {now} are skipped, which are not the samples that were "
             "consumed; resume with the same batch size, or use millhead.torch.DistributedSampler, "
             "whose position is one of samples",
         )
