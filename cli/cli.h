@@ -43,6 +43,10 @@ int mh_cli_shape(uint64_t *out, size_t most, size_t *count, const char *text, co
 #define MH_CLI_BYTES 16
 const char *mh_cli_bytes(char out[MH_CLI_BYTES], uint64_t bytes);
 
+/* "83.1 ms" for people: a unit and three digits; returns `out`. */
+#define MH_CLI_TIME 16
+const char *mh_cli_time(char out[MH_CLI_TIME], double seconds);
+
 /* A JSON string: paths and messages may hold anything. */
 void mh_cli_print_quoted(const char *text);
 

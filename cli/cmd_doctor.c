@@ -33,19 +33,19 @@ static void print_help(void)
         "       millhead doctor --checklist [--json]\n"
         "\n"
         "Says what training waits for, how we know, what to do and what that would gain.\n"
-        "PROGRAM is run and watched, unchanged: `millhead doctor train.py --epochs 3`, or any\n"
-        "command: `millhead doctor torchrun train.py`. Put -- before a program whose name is\n"
-        "also a file's. PATH is what was recorded earlier: the directory of a run, an events\n"
-        "file (docs/events.md), a log of Earthmover's dataloader-demo; of a directory of\n"
-        "`millhead bench`, the runs in it are listed.\n"
+        "PROGRAM is run unchanged and watched: `millhead doctor train.py --epochs 3`, or any\n"
+        "command: `millhead doctor torchrun train.py`. Put -- before a program that has the\n"
+        "name of a recorded run. PATH was recorded earlier: the directory of a run, an events\n"
+        "file (docs/events.md), or a log of Earthmover's dataloader-demo. Given a directory\n"
+        "of `millhead bench`, it lists the runs in it.\n"
         "\n"
         "options:\n"
         "  --pid N      a running training process\n"
         "  --seconds S  how long to look at it (default %d)\n"
         "  --checklist  what to check about this machine; with --json a list of item,\n"
         "               state (pass, warn, fail), found, todo; exit code 1 when one fails\n"
-        "  --probe FILE what `millhead probe DATA --json` printed about where the samples\n"
-        "               lie: the verdict tells what that gives, and promises no more\n"
+        "  --probe FILE what `millhead probe DATA --json` printed for the storage of the\n"
+        "               samples: the verdict promises no more than that storage gives\n"
         "  -o RUN_DIR   where the run of PROGRAM is kept (default: in the cache directory,\n"
         "               ~/.cache/millhead/runs, the last 10)\n"
         "  --json       one JSON object; what PROGRAM prints goes to standard error. Keys:\n"
@@ -128,6 +128,10 @@ int mh_cmd_doctor(int argc, char **argv)
     doctor_request request = {.seconds = LOOK_SECONDS};
     if (mh_doctor_has_program(argc, argv))
         return mh_cmd_python(argc, argv);
+    const char *unknown = mh_doctor_unknown(argc, argv);
+    if (unknown)
+        return mh_cli_fail(MH_CLI_USAGE, "doctor", "check the name, or give its path",
+                           "no program or run '%s'", unknown);
     int bad = parse(&request, argc, argv);
     if (bad)
         return bad;

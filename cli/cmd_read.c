@@ -46,26 +46,26 @@ static void print_help(void)
         "synthetic:count=1000,shape=16x16 is data that is computed (docs/native.md).\n"
         "\n"
         "options:\n"
-        "  --batch-size N     samples of a batch (default 1)\n"
+        "  --batch-size N     samples per batch (default 1)\n"
         "%s"
-        "  --shuffle [KIND]   in random order; blocks: chunk by chunk, mixed; torch: that of\n"
-        "                     its DistributedSampler\n"
-        "  --seed N           of the order (default 0)\n"
+        "  --shuffle [KIND]   read in random order; blocks: chunk by chunk, mixed; torch: the\n"
+        "                     order of torch's DistributedSampler\n"
+        "  --seed N           seed of the order (default 0)\n"
         "  --epoch N          which epoch (default 0)\n"
         "  --rank N           of --world: read this rank's share (default 0)\n"
         "  --world N          ranks (default 1)\n"
-        "  --start POSITION   samples of the epoch, of all ranks, that are done already\n"
+        "  --start POSITION   samples of the epoch that are done already, of all ranks\n"
         "  --drop-last        only full batches\n"
         "  --uneven           repeat nothing where ranks do not divide the samples\n"
-        "  --limit-batches N  at most so many\n"
-        "  --threads N        that read; 0: none but the loop's own (default: as plan cpus)\n"
+        "  --limit-batches N  stop after N batches\n"
+        "  --threads N        reading threads; 0: only the loop's own (default: as plan cpus)\n"
         "  --prefetch N       batches ahead (default 2)\n"
         "  --in-flight N      reads under way at a time (default 16)\n"
         "  --simulate LINK    a slow link: latency=30ms,bandwidth=100MB/s,errors=0.1%%, any of "
         "them\n"
-        "  --memory SIZE      most for batches and chunks (default: a quarter of what is\n"
+        "  --memory SIZE      limit for batches and chunks (default: a quarter of what is\n"
         "                     available)\n"
-        "  --on-error WHAT    of a broken sample: raise (default), skip, or replace by another\n"
+        "  --on-error WHAT    for broken samples: raise (default), skip, or replace by another\n"
         "  --hash             hash what was read (docs/native.md)\n"
         "  --json             one JSON object: samples, batches, bytes_read (of the samples\n"
         "                     delivered), seconds, samples_per_s, wait_ms (p50, p99, max),\n"
@@ -317,14 +317,16 @@ static void print_json(const read_result *result)
 static void print_text(const read_result *result)
 {
     char read[MH_CLI_BYTES], peak[MH_CLI_BYTES];
-    (void)printf("%" PRIu64 " samples in %" PRIu64 " batches, %s, in %.3g s: %.0f samples/s\n",
+    char took[MH_CLI_TIME], half[MH_CLI_TIME], high[MH_CLI_TIME], most[MH_CLI_TIME];
+    (void)printf("%" PRIu64 " samples in %" PRIu64 " batches, %s, in %s: %.0f samples/s\n",
                  result->samples, result->batches, mh_cli_bytes(read, result->bytes),
-                 result->seconds, per_second(result));
-    (void)printf("wait for a batch: median %.3g ms, 99 %% below %.3g ms, longest %.3g ms\n",
-                 mh_waits_ms(&result->waits, 0.5), mh_waits_ms(&result->waits, 0.99),
-                 (double)result->waits.most / 1e6);
+                 mh_cli_time(took, result->seconds), per_second(result));
+    (void)printf("wait for a batch: median %s, p99 %s, longest %s\n",
+                 mh_cli_time(half, mh_waits_ms(&result->waits, 0.5) / 1e3),
+                 mh_cli_time(high, mh_waits_ms(&result->waits, 0.99) / 1e3),
+                 mh_cli_time(most, (double)result->waits.most / 1e9));
     (void)printf("at most %" PRIu64 " batches ahead, %" PRIu64
-                 " copied for want of memory, peak memory %s\n",
+                 " copied out of them to save memory, peak memory %s\n",
                  result->stats.slots_peak, result->stats.batches_copied_out,
                  mh_cli_bytes(peak, peak_rss_bytes()));
     if (result->hash)

@@ -85,19 +85,32 @@ static bool takes_value(const char *option)
     return false;
 }
 
-bool mh_doctor_has_program(int argc, char **argv)
+/* Where the first word is that is no option of the doctor's; 0: there is none, or help is asked. */
+static int first_word(int argc, char **argv)
 {
     for (int at = 1; at < argc; at++) {
-        if (strcmp(argv[at], "--") == 0)
-            return true;
         if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0)
-            return false;
+            return 0;
         if (takes_value(argv[at]))
             at++;
-        else if (*argv[at] != '-')
-            return is_program(argv[at]);
+        else if (*argv[at] != '-' || strcmp(argv[at], "--") == 0)
+            return at;
     }
-    return false;
+    return 0;
+}
+
+bool mh_doctor_has_program(int argc, char **argv)
+{
+    int at = first_word(argc, argv);
+    return at && (strcmp(argv[at], "--") == 0 || is_program(argv[at]));
+}
+
+const char *mh_doctor_unknown(int argc, char **argv)
+{
+    int at = first_word(argc, argv);
+    if (!at || at + 1 >= argc || takes_value(argv[at + 1]) || strcmp(argv[at + 1], "--json") == 0)
+        return NULL;
+    return access(argv[at], F_OK) == 0 ? NULL : argv[at];
 }
 
 /* --- directories of `millhead bench` --- */

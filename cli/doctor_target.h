@@ -10,6 +10,10 @@
  * is found where a shell would find it and is no recorded run. Such a line is Python's business. */
 bool mh_doctor_has_program(int argc, char **argv);
 
+/* The first word, where arguments follow it as they do a program, and there is neither such a
+ * program nor such a file; else NULL. */
+const char *mh_doctor_unknown(int argc, char **argv);
+
 /* Whether the directory was written by `millhead bench`: it holds runs but is not one itself. */
 bool mh_doctor_is_bench(const char *path);
 

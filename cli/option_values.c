@@ -98,6 +98,20 @@ const char *mh_cli_bytes(char out[MH_CLI_BYTES], uint64_t bytes)
     return out;
 }
 
+const char *mh_cli_time(char out[MH_CLI_TIME], double seconds)
+{
+    static const struct {
+        double size;
+        const char *name;
+    } units[] = {{3600, "h"}, {60, "min"}, {1, "s"}, {1e-3, "ms"}, {1e-6, "us"}};
+    size_t at = 0, last = sizeof units / sizeof *units - 1;
+    while (at < last && seconds < units[at].size * (units[at].size > 1 ? 2 : 0.9995))
+        at++;
+    double value = seconds / units[at].size;
+    (void)snprintf(out, MH_CLI_TIME, value >= 99.95 ? "%.0f %s" : "%.3g %s", value, units[at].name);
+    return out;
+}
+
 void mh_cli_print_quoted(const char *text)
 {
     (void)putchar('"');

@@ -28,9 +28,9 @@ static void print_help(void)
     (void)printf(
         "usage: millhead plan whatif RUN [OPTIONS]\n"
         "\n"
-        "From what batches cost in a run (a run directory, an events file or a log of\n"
-        "Earthmover's): what the loop would wait with other settings, and how many workers,\n"
-        "how much prefetch, bandwidth and memory so many accelerators need at a step time.\n"
+        "Predicts from a measured run (a run directory, an events file or a log of\n"
+        "Earthmover's) how long the loop would wait with other settings, and how many workers,\n"
+        "how much prefetch, bandwidth and memory a number of accelerators needs.\n"
         "\n"
         "options:\n"
         "  --gpus N            accelerators on the machine, each with its loader (default 1)\n"
@@ -79,7 +79,7 @@ static int parse(whatif_request *request, int argc, char **argv)
                            "no run given");
     if (request->storage && request->probe)
         return mh_cli_fail(MH_CLI_USAGE, WHERE, "give one of them",
-                           "--storage probes now, --probe tells what was found before");
+                           "--storage probes now, --probe reads an earlier result");
     return MH_CLI_OK;
 }
 
@@ -239,7 +239,7 @@ static void print_table(const mh_plan_whatif *plan)
 static void print_limit(const mh_plan_whatif *plan)
 {
     const mh_whatif_point *needed = &plan->needed;
-    (void)printf("More than num_workers=%d, prefetch_factor=%d do not help: ", needed->workers,
+    (void)printf("More than num_workers=%d, prefetch_factor=%d does not help: ", needed->workers,
                  needed->prefetch);
     if (plan->cpus && needed->cpus_busy > 0.85 * plan->cpus)
         (void)printf("the %d CPUs are full.\nTake more CPUs (%.1f would keep up), fewer "
@@ -247,12 +247,12 @@ static void print_limit(const mh_plan_whatif *plan)
                      plan->cpus,
                      needed->cpus_busy / (needed->wait_share < 1 ? 1 - needed->wait_share : 1));
     else if (plan->others > 0.1)
-        (void)printf(
-            "other processes take the CPUs\n(%.1f threads of theirs want one). Let those end, "
-            "or give the run more CPUs.\n",
-            plan->others);
+        (void)printf("other processes take the CPUs\n(%.1f of their threads want one). Wait for "
+                     "them to end, "
+                     "or give the run more CPUs.\n",
+                     plan->others);
     else
-        (void)printf("the loop itself takes batches over\nno faster, or they are too uneven. "
+        (void)printf("the loop itself takes batches no\nfaster, or they are too uneven. "
                      "millhead doctor says which.\n");
 }
 
@@ -268,34 +268,36 @@ static void print_storage(const mh_plan_whatif *plan, const char *where, const m
         (void)printf(", %.3g in small reads anywhere", storage->random_per_s / 1e6);
     (void)printf("; %.4g are needed: %s.\n", plan->needed.read_bytes_per_s / 1e6,
                  storage_is_enough(plan, storage) ? "enough where it is read in sequence"
-                 : storage->network               ? "take as many readers at once as that needs"
-                                                  : "the data has to lie elsewhere");
+                 : storage->network               ? "use several readers at once"
+                                                  : "put the data on faster storage");
 }
 
 static void print_notes(const mh_plan_whatif *plan)
 {
     const mh_whatif_point *needed = &plan->needed;
-    (void)printf("\nMaking a batch took %.4g ms: %.4g on a CPU, %.4g blocked (mean of %" PRIu64
+    char all[MH_CLI_TIME], cpu[MH_CLI_TIME], blocked[MH_CLI_TIME];
+    (void)printf("\nMaking a batch took %s: %s computing, %s on I/O or asleep (mean of %" PRIu64
                  " batches).\n",
-                 (plan->making_cpu_s + plan->making_blocked_s) * 1e3, plan->making_cpu_s * 1e3,
-                 plan->making_blocked_s * 1e3, plan->batches);
+                 mh_cli_time(all, plan->making_cpu_s + plan->making_blocked_s),
+                 mh_cli_time(cpu, plan->making_cpu_s), mh_cli_time(blocked, plan->making_blocked_s),
+                 plan->batches);
     if (plan->enough)
         (void)printf("Give each accelerator num_workers=%d, prefetch_factor=%d.\n", needed->workers,
                      needed->prefetch);
     else
         print_limit(plan);
     if (plan->others > 0.1)
-        (void)printf("Other processes wanted CPUs too (%.1f threads), and are counted on; --cpus "
-                     "leaves them out.\n",
+        (void)printf("Other processes wanted CPUs too (%.1f threads); the plan expects them again, "
+                     "unless --cpus is given.\n",
                      plan->others);
     if (plan->making_blocked_s > plan->making_cpu_s)
-        (void)printf("Most of it is blocked, and counted as if the disk or network had room: "
-                     "millhead probe PATH.\n");
+        (void)printf("Most of it is waiting. The plan assumes that the disk or network has room: "
+                     "check with millhead probe PATH.\n");
     if (!needed->memory_bytes)
         (void)printf(
-            "The run does not tell how large its batches are: --batch-bytes plans memory.\n");
+            "The run does not say how large its batches are: give --batch-bytes to plan memory.\n");
     if (plan->replay_off > 0.15)
-        (void)printf("warning: a replay of the run itself is off by %.0f %%: take the numbers as "
+        (void)printf("warning: a simulation of the run itself is off by %.0f %%: the numbers are "
                      "rough.\n",
                      plan->replay_off * 100);
 }

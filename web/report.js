@@ -9,7 +9,7 @@
   const CAUSES = {
     "device-bound": "The loader keeps up: training takes the time",
     "cpu-bound": "Samples need more CPU time than there is",
-    "python-bound": "Interpreted Python takes the loader\u2019s time",
+    "python-bound": "Python code takes the loader\u2019s time",
     "disk-bound": "Bytes come from storage too slowly",
     "latency-bound": "The loader waits for samples to arrive",
     "collate-bound": "Making batches takes longer than getting samples",
@@ -17,7 +17,7 @@
     "tail-bound": "A few slow samples hold up all the others",
     "oversubscribed": "More workers than CPUs, in each other\u2019s way",
     "memory-growth": "Memory grows without end",
-    "startup-bound": "Workers start for too long, or too often",
+    "startup-bound": "Workers take too long to start, or start too often",
     "straggler": "All ranks wait for one",
     "unclear": "Not enough was measured to name a cause",
   };
@@ -28,13 +28,13 @@
   };
   const TASKS = ["storage", "read", "decode", "place"]; // a span of theirs holds many
   const STAGES = [
-    ["train", "training", "train"], ["main", "own work of the loop", "epoch"],
-    ["wait_cpu", "waiting: samples on a CPU", "sample"], ["wait_run", "waiting: no CPU free", "setup"],
+    ["train", "training", "train"], ["main", "the loop\u2019s own work", "epoch"],
+    ["wait_cpu", "waiting: samples\u2019 code", "sample"], ["wait_run", "waiting: for a CPU", "setup"],
     ["wait_blocked", "waiting: disk, network, sleep", "wait"], ["wait_collate", "waiting: collate", "collate"],
     ["wait_order", "waiting: sampler", "epoch"], ["wait_transfer", "waiting: transfer", "transfer"],
     ["wait_read", "waiting: reading", "read"], ["wait_decode", "waiting: decoding", "decode"],
     ["wait_place", "waiting: placing samples", "place"], ["wait_pin", "waiting: pinning", "transfer"],
-    ["wait_map", "waiting: map=", "fetch"], ["wait_other", "waiting: not known for what", "other"],
+    ["wait_map", "waiting: map=", "fetch"], ["wait_other", "waiting, cause unknown", "other"],
   ];
 
   // --- small helpers ---
@@ -102,8 +102,8 @@
       ? h("div", { class: "warnings" }, h("p", { class: "label" }, "Keep in mind"),
         h("ul", {}, d.warnings.map((line) => h("li", {}, line)))) : null;
     const gain = d.predicted_gain > 1.005
-      ? h("p", { class: "gain" }, "Predicted gain ", h("b", {}, "\u00d7\u2009" + digits(d.predicted_gain)),
-        ", by replaying the run with the fix") : null;
+      ? h("p", { class: "gain" }, "Predicted gain: " + (d.possible_gain > 1.05 * d.predicted_gain ? "at least " : ""), h("b", {}, "\u00d7\u2009" + digits(d.predicted_gain)),
+        " (simulated)") : null;
     const others = d.others.length
       ? h("p", { class: "gain" }, "Also in the way: ", d.others.map((o) => `${o.cause} (\u00d7${digits(o.gain)})`).join(", ")) : null;
     return h("section", { class: "card verdict", id: "verdict", tabindex: "-1", "aria-label": "Verdict" },
@@ -120,7 +120,7 @@
         h("ul", { class: "keys" }, parts.map(([key, name, kind]) =>
           h("li", {}, swatch(kind), h("span", {}, name), h("span", {}, percent(d.stages[key])))))),
       d.evidence.length < 2 && !warnings ? null : h("div", { class: "wide lists" },
-        d.evidence.length > 1 ? h("div", {}, h("p", { class: "label" }, "How that is known"),
+        d.evidence.length > 1 ? h("div", {}, h("p", { class: "label" }, "How we know"),
           h("ul", {}, d.evidence.slice(1).map((line) => h("li", {}, line)))) : null, warnings));
   }
   // --- where the time of a sample, of collate and of the loop goes ---
@@ -382,11 +382,11 @@
 
   function honesty(run, timeline, strips) {
     const until = [timeline.work_until, timeline.loop_until].filter((t) => t !== null);
-    let text = `${thousands(run.events)} events were read; all numbers are of all of them. `;
-    if (run.ranks.length > 1) text += "Drawn is the first rank that reports batches. ";
+    let text = `${thousands(run.events)} events were read, and all numbers cover all of them. `;
+    if (run.ranks.length > 1) text += "The first rank that reports batches is drawn. ";
     else if (!until.length) text += "Every one is drawn" + (strips ? ", single samples once there is room for them. " : ". ");
-    if (until.length) text += `Each is drawn by itself up to ${time(Math.min(...until) * timeline.unit_s)}; later ones in steps of ` +
-      `${time(timeline.bin * timeline.unit_s)}, as dark as they are covered. The longest of each row are always drawn. `;
+    if (until.length) text += `Each is drawn up to ${time(Math.min(...until) * timeline.unit_s)}; after that, the run is drawn in steps of ` +
+      `${time(timeline.bin * timeline.unit_s)}, darker where more of a step is covered. The longest events of each row are always drawn. `;
     if (timeline.left_out) text += `${thousands(timeline.left_out)} could not be drawn: too many rows.`;
     return text;
   }
@@ -463,7 +463,7 @@
 
   function waitsCard(run) {
     const w = run.waits;
-    const title = card("Waits", `${thousands(w.count)} waits for a batch, the first of the run left out`);
+    const title = card("Waits", `${thousands(w.count)} waits for a batch, without the first of the run`);
     if (!w.count) { title.append(h("p", { class: "note" }, "The loop asked for one batch only.")); return title; }
     const first = Math.max(w.bins[0][0], 1e-6) / 1.4, last = Math.max(w.bins[w.bins.length - 1][1], first * 16) * 1.15;
     const most = Math.max(...w.bins.map((bin) => bin[2]));
@@ -559,7 +559,7 @@
       }))));
     }
     rows();
-    return card("Stages", "Share: of the run\u2019s time; of what workers do, of all their time together",
+    return card("Stages", "Share of the run\u2019s time; for workers, of their total time",
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Stages" },
         h("table", {}, h("thead", {}, h("tr", {}, heads)), body)));
   }
@@ -605,7 +605,7 @@
   function ranksCard(run) {
     if (run.ranks.length < 2) return null;
     const slow = run.diagnosis.cause === "straggler" ? run.ranks.reduce((most, one) => (one.own_s > most.own_s ? one : most)) : null;
-    return card("Ranks", "Own: not spent waiting for others", h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Ranks" }, h("table", {},
+    return card("Ranks", "Own time: without waiting for other ranks", h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Ranks" }, h("table", {},
       h("thead", {}, h("tr", {}, ["Rank", "Steps", "Data", "Own", "Waiting", "Total"].map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, run.ranks.map((r) => h("tr", { class: r === slow ? "strong" : null }, h("td", {}, `${r.rank}${r.host ? " on " + r.host : ""}`), h("td", {}, thousands(r.steps)),
         [r.data_s, r.own_s, r.waiting_s, r.total_s].map((t) => h("td", {}, time(t)))))))));

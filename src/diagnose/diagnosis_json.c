@@ -38,8 +38,9 @@ static void warn_of_files(mh_verdict *out, const mh_run *run)
         warn(out, "the log has no end: the run still goes on, or it was cut off");
     if (run->other_loaders)
         warn(out,
-             "this verdict is about the loader the loop waits for%s%s%s%s; %zu other%s took %s",
-             run->facts.dataset[0] ? ": of " : "", run->facts.dataset,
+             "the run has several loaders: this verdict is about the one that costs most%s%s%s%s; "
+             "%zu other%s took %s",
+             run->facts.dataset[0] ? ", over " : "", run->facts.dataset,
              run->facts.place[0] ? ", iterated at " : "", run->facts.place, run->other_loaders,
              run->other_loaders == 1 ? "" : "s", MH_NS_TEXT((double)run->other_loaders_ns));
     if (run->facts.remade && out->cause != MH_CAUSE_STARTUP)

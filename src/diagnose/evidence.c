@@ -84,10 +84,14 @@ static void say_storage(const mh_inquiry *inquiry)
     double blocked_s = inquiry->load.costs.fetch_blocked / 1e9;
     if (blocked_s <= 0 || sums->cpu_known * 2 < sums->batches)
         return;
-    mh_evidence(inquiry->out,
-                "%s came from storage, %s per second blocked; the disk was %.0f %% busy",
-                MH_BYTES(inquiry->load.read_bytes), MH_BYTES(inquiry->load.read_bytes / blocked_s),
-                100 * inquiry->facts->usage.disk_busy);
+    if (inquiry->load.read_bytes < 1)
+        mh_evidence(inquiry->out, "nothing came from storage; the disk was %.0f %% busy",
+                    100 * inquiry->facts->usage.disk_busy);
+    else
+        mh_evidence(
+            inquiry->out, "%s came from storage, %s per second blocked; the disk was %.0f %% busy",
+            MH_BYTES(inquiry->load.read_bytes), MH_BYTES(inquiry->load.read_bytes / blocked_s),
+            100 * inquiry->facts->usage.disk_busy);
 }
 
 /* What a probe says beside what the run did. */
@@ -229,7 +233,7 @@ void mh_say_loss(const mh_inquiry *inquiry)
     double run = mh_run_ns(inquiry);
     if (inquiry->loss != MH_LOSS_COUNT && inquiry->gain[inquiry->loss] >= MH_GAIN_MATTERS)
         mh_evidence(inquiry->out,
-                    "without it the run would take about %s instead of %s (simulated)",
+                    "without this cost the run would take about %s instead of %s (simulated)",
                     MH_NS_TEXT(run / mh_gain_of_run(inquiry, inquiry->gain[inquiry->loss])),
                     MH_NS_TEXT(run));
 }

@@ -91,7 +91,7 @@ static mh_status take_steady(whatif *what, const mh_facts *facts, mh_error *err)
         return mh_fail(err, MH_ERR_UNSUPPORTED, "the run has no batch");
     if (!what->steady)
         return mh_fail(err, MH_ERR_UNSUPPORTED,
-                       "the run does not tell what its workers did, only what the loop waited");
+                       "the run does not say what its workers did, only how long the loop waited");
     size_t times = (ENOUGH_BATCHES + what->steady - 1) / what->steady;
     size_t count = what->steady * times, taken = 0;
     what->batches = mh_calloc(count, sizeof *what->batches);

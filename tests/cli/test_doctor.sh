@@ -126,6 +126,10 @@ good doctor --help
 contains "$out" "--checklist"
 bad 2 doctor
 bad 2 doctor a b
+bad 2 doctor torchrum --nproc-per-node 2 train.py
+contains "$err" "no program or run 'torchrum' (doctor): check the name"
+bad 1 doctor gone --json
+contains "$err" "cannot open gone"
 bad 2 doctor "$log" --checklist
 bad 2 doctor --pid 1 --checklist
 bad 2 doctor --wrong

@@ -221,7 +221,7 @@ good plan --step 0.005 whatif "$scratch/events.jsonl" --gpus 2 --workers 3 --bat
 contains "$out" "num_workers=8, prefetch_factor=2"
 contains "$out" "18.0 MB" # 2 x (3 x 2 + 3) batches
 contains "$out" "millhead probe"
-contains "$(printf '%s' "$out" | tr -d '\n')" "Most of it is blocked"
+contains "$(printf '%s' "$out" | tr -d '\n')" "Most of it is waiting"
 # a run that trained nothing, a hiccup in its loop: no share of the step that is asked for
 sed 's/"ns":10000000/"ns":1000/; s/\("step".*"ns":\)1000\(.*"batch":50}\)/\1100000\2/' "$scratch/events.jsonl" \
     >"$scratch/untrained.jsonl"
@@ -238,7 +238,7 @@ good plan whatif "$scratch/events.jsonl" --probe "$scratch/probe.json" --json
 contains "$out" '"storage_mb_per_s": 140, "storage_random_mb_per_s": 9, "storage_enough": true}'
 echo '{"tiers": [{"name": "disk sequential", "mb_per_s": 0.001}]}' >"$scratch/probe.json"
 good plan whatif "$scratch/events.jsonl" --probe "$scratch/probe.json"
-contains "$out" "the data has to lie elsewhere"
+contains "$out" "put the data on faster storage"
 good plan whatif "$scratch/events.jsonl" --json
 contains "$out" '"storage_mb_per_s": null, "storage_random_mb_per_s": null, "storage_enough": null}'
 bad 1 plan whatif "$scratch/events.jsonl" --probe "$scratch/events.jsonl"

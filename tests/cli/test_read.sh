@@ -83,6 +83,8 @@ fi
 set -- "$data/x.npy" "$data/label.npy"
 good read "$@"
 contains "$out" "1001 samples in 1001 batches, 72.1 kB"
+echo "$out" | grep -qE "^wait for a batch: median [0-9.e-]+ (us|ms|s), p99 [0-9.]+ (us|ms|s), longest" ||
+    fail "waits without their units: $out"
 good read "$@" --batch-size 10 --json
 contains "$out" '{"samples": 1001, "batches": 101, "bytes_read": 72072, "seconds": '
 contains "$out" '"wait_ms": {"p50": '

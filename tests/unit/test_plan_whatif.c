@@ -308,7 +308,7 @@ static void what_cannot_be_told_is_refused(void **state)
     refuses(&none, asked(), MH_ERR_UNSUPPORTED, "no batch");
     for (size_t at = 0; at < facts.batch_count; at++)
         planted_batches(&facts)[at].fetch = MH_NOT_MEASURED;
-    refuses(&facts, asked(), MH_ERR_UNSUPPORTED, "only what the loop waited");
+    refuses(&facts, asked(), MH_ERR_UNSUPPORTED, "only how long the loop waited");
     free(planted_batches(&facts));
 }
 

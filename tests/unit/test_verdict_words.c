@@ -34,7 +34,7 @@ static void a_short_run_says_what_was_seen(void **state)
     assert_int_equal(verdict.cause, MH_CAUSE_UNCLEAR);
     assert_true(has_evidence(&verdict, "so far it looks latency-bound, from 18 batches"));
     assert_true(has_evidence(&verdict, "fetching a batch takes 80 ms"));
-    assert_false(has_evidence(&verdict, "without it"));
+    assert_false(has_evidence(&verdict, "without this cost"));
     assert_true(verdict.predicted_gain == 1);
     facts.batch_count = 3;
     verdict = judged(&facts);
@@ -55,6 +55,8 @@ static void the_first_workers_of_a_slow_source_promise_what_is_sure(void **state
     mh_verdict verdict = judged(&facts);
     assert_int_equal(verdict.cause, MH_CAUSE_LATENCY);
     assert_true(verdict.predicted_gain < 1.2 && verdict.possible_gain > 5);
+    assert_true(has_evidence(&verdict, "nothing came from storage"));
+    assert_true(has_evidence(&verdict, "without this cost the run would take about"));
     if (!strstr(verdict.fix, "up to") || !strstr(verdict.fix, "if the source answers"))
         fail_msg("'%s' does not say what is possible", verdict.fix);
     free(planted_batches(&facts));
