@@ -15,7 +15,7 @@ static void print_help(void)
     (void)printf(
         "usage: millhead inspect PATH... [OPTIONS]\n"
         "\n"
-        "What data holds: its format, how many samples, and the fields of each. Several\n"
+        "Shows what data holds: its format, how many samples, and their fields. Several\n"
         "paths are one dataset: .npy files are a field each, .npz files one for each array.\n"
         "Only headers are read.\n"
         "\n"
@@ -174,8 +174,8 @@ static void print_arrays(const mh_dataset *data)
     }
     if (cost.useful_bytes > 0)
         (void)printf(
-            "\na sample alone decodes %.3g times its bytes; in blocks each chunk is decoded "
-            "%.3g times an epoch\n",
+            "\na sample alone decodes %.3gx its bytes; with --shuffle blocks each chunk is decoded "
+            "%.3gx per epoch\n",
             cost.sample_bytes / cost.useful_bytes, cost.amplification);
 }
 

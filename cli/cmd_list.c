@@ -13,8 +13,8 @@ static void print_help(void)
     (void)printf(
         "usage: millhead list [--json]\n"
         "\n"
-        "The formats and sources of data that this build can read, the codecs it decodes\n"
-        "pictures with, and the ops of a pipeline.\n"
+        "Lists what this build can read: formats, sources and codecs, and the ops of a\n"
+        "pipeline.\n"
         "\n"
         "options:\n"
         "  --json    one JSON object: formats (name, suffixes, what), sources (name,\n"
@@ -70,7 +70,7 @@ static void print_kinds(const char *title, list_kinds *list)
     mh_kind kind;
     (void)printf("%s:\n", title);
     for (size_t at = 0; list(at, &kind); at++)
-        (void)printf("  %-10s %-10s %s\n", kind.name, kind.suffixes, kind.what);
+        (void)printf("  %-18s %-22s %s\n", kind.name, kind.suffixes, kind.what);
 }
 
 static void print_ops(void)

@@ -16,22 +16,21 @@ static void print_help(void)
     (void)printf(
         "usage: millhead probe [PATH|URL] [OPTIONS]\n"
         "\n"
-        "How fast data comes here: memory, the page cache, the disk or network mount of PATH\n"
-        "in sequence and at random, and the way to a device. In a directory (default: this\n"
-        "one) a temporary file without a name is written, so that nothing stays behind; where\n"
-        "that is not allowed the largest file in it is read. A file is only read. Of the file\n"
-        "behind a URL (http, https, s3) large and small ranges are read, then with more and more\n"
-        "requests at a time: that says what in_flight= is for (with libcurl, if installed).\n"
+        "Measures how fast data comes: memory, the page cache, the disk or network mount of\n"
+        "PATH in sequence and at random, and the copy to a device. In a directory (default: this\n"
+        "one) it writes a temporary file without a name, so that nothing stays behind; where\n"
+        "that is not allowed it reads the largest file there. A file is only read. From a URL\n"
+        "(http, https, s3) it reads large and small ranges, then with more and more requests\n"
+        "at a time, which shows what in_flight= should be. URLs need libcurl.\n"
         "\n"
         "options:\n"
-        "  --size SIZE   how much of a file is used, at most (default 256MiB)\n"
-        "  --seconds S   how long it may take, about (default 8)\n"
+        "  --size SIZE   use at most this much of a file (default 256MiB)\n"
+        "  --seconds S   take about this long (default 8)\n"
         "  --read-only   write nothing in a directory either\n"
-        "  --storage KEY=VALUE,...   of a URL: endpoint_url, profile, region, anon=true\n"
+        "  --storage KEY=VALUE,...   for a URL: endpoint_url, profile, region, anon=true\n"
         "  --json        one JSON object: path, file, bytes, network (null: a local path),\n"
-        "                in_flight (of a URL), tiers (name, mb_per_s, latency_us, how; null: not "
-        "measured). A file\n"
-        "                of it is what doctor and plan whatif take as --probe FILE\n"
+        "                in_flight (of a URL), tiers (name, mb_per_s, latency_us, how; null:\n"
+        "                not measured); doctor and plan whatif take it as --probe FILE\n"
         "  --help        this text\n");
 }
 
@@ -73,7 +72,7 @@ static const char *remedy(mh_status status, const mh_error *err)
     if (err->sys_errno == ENOSPC)
         return "free some, give a smaller --size, or a file to read";
     if (err->sys_errno == ENOENT)
-        return "give a path that is there";
+        return "check the path";
     switch (status) {
     case MH_ERR_INVALID:
         return "see millhead probe --help";

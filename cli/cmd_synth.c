@@ -40,7 +40,7 @@ static void print_help(void)
     (void)printf(
         "usage: millhead synth KIND DIR --count N [--seed S] [--columns C] [--odd] [--json]\n"
         "\n"
-        "Writes data that depends on the seed alone. Nothing is written over.\n"
+        "Writes data that depends on the seed alone. Existing files are never overwritten.\n"
         "\n"
         "subjects:\n"
         "  npy       DIR/x.npy, float32 of N rows and C columns, and DIR/label.npy, int64 of N\n"

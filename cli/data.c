@@ -9,21 +9,21 @@
 #include <string.h>
 
 const char mh_cli_data_help[] =
-    "  --fields A,B       only these\n"
-    "  --format NAME      of millhead list (default: found out from the data)\n"
-    "  --pipeline STEPS   of pictures: \"image: decode | resize 224x224\" (millhead list); of\n"
-    "                     arrays: \"t2m: normalize mean=280 std=20 | nan 0 | cast f16\"\n"
-    "  --profile NAME     of pictures: exact (default), or fast, which decodes fewer pixels\n"
-    "  --window SIZES     of arrays: time=4,lat=64,lon=64\n"
+    "  --fields A,B       deliver only these fields\n"
+    "  --format NAME      one of millhead list (default: found out from the data)\n"
+    "  --pipeline STEPS   for pictures: \"image: decode | resize 224x224\" (millhead list);\n"
+    "                     for arrays: \"t2m: normalize mean=280 std=20 | nan 0 | cast f16\"\n"
+    "  --profile NAME     for pictures: exact (default), or fast, which decodes fewer pixels\n"
+    "  --window SIZES     for arrays: size of a sample, as time=4,lat=64,lon=64\n"
     "  --stride STEPS     from window to window (default: the window)\n"
-    "  --select RANGES    of dimensions: time=0:100 by place, lat=40..60 by coordinate\n"
-    "  --target OFFSETS   of a second window: time=6\n"
-    "  --join DIM         of several stores of arrays: along which dimension they are one\n"
-    "  --decode HOW       of arrays: cf (default), or none for values as stored\n"
-    "  --index FILE       keeps what opening a folder found out; off: nothing does\n"
-    "  --storage OPTIONS  of URLs: key=...,secret=...,endpoint_url=..., any of them\n"
-    "  --cache DIR:SIZE   keep what comes from URLs on a local disk\n"
-    "  --cache-check each ask before each read whether its object has changed\n";
+    "  --select RANGES    a part of the data: time=0:100 by index, lat=40..60 by coordinate\n"
+    "  --target OFFSETS   add a second window at this distance: time=6\n"
+    "  --join DIM         the dimension along which several stores are one\n"
+    "  --decode HOW       for arrays: cf (default), or none for values as stored\n"
+    "  --index FILE       where to keep the list of a folder's files; off: keep none\n"
+    "  --storage OPTIONS  for URLs: key=...,secret=...,endpoint_url=..., any of them\n"
+    "  --cache DIR:SIZE   keep data from URLs on a local disk\n"
+    "  --cache-check each check before each read whether the object has changed\n";
 
 void mh_cli_data_init(mh_cli_data *data)
 {
@@ -59,7 +59,7 @@ const char *mh_cli_data_remedy(mh_status status, const mh_error *err)
     case MH_ERR_INVALID:
         return "check the path and the options";
     case MH_ERR_NOT_FOUND:
-        return "give a path that is there";
+        return "check the path";
     case MH_ERR_CORRUPT:
         return err->place.sample == MH_NOWHERE ? "write the file again, or give another"
                                                : "write the file again, or give --on-error skip";

@@ -20,27 +20,26 @@ typedef struct memory_request {
 
 static void print_help(void)
 {
-    (void)printf(
-        "usage: millhead plan memory --batch-bytes SIZE [OPTIONS]\n"
-        "       millhead plan memory --sample-bytes SIZE --batch-size N [OPTIONS]\n"
-        "\n"
-        "What batches that wait for their turn take: (workers x prefetch + 3) x bytes of a\n"
-        "batch x ranks, compared with what the machine and the control group have left.\n"
-        "What workers hold while they make a batch comes on top.\n"
-        "\n"
-        "options:\n"
-        "  --batch-bytes SIZE   bytes of one batch, like 38535168, 40MB or 36.75MiB\n"
-        "  --sample-bytes SIZE  bytes of one sample, with --batch-size\n"
-        "  --batch-size N       samples in a batch\n"
-        "  --workers N          loader workers of a rank (default: as plan cpus gives)\n"
-        "  --prefetch P         batches ahead for each worker (default 2)\n"
-        "  --ranks R            training processes on the machine (default: one per GPU)\n"
-        "  --available SIZE     memory to fit into (default: what there is now)\n"
-        "  --json               one JSON object: batch_bytes, workers, prefetch, ranks,\n"
-        "                       batches_per_rank, needed_bytes, available_bytes,\n"
-        "                       machine_bytes, cgroup_bytes (null: no limit), fits,\n"
-        "                       most_prefetch, most_workers\n"
-        "  --help               this text\n");
+    (void)printf("usage: millhead plan memory --batch-bytes SIZE [OPTIONS]\n"
+                 "       millhead plan memory --sample-bytes SIZE --batch-size N [OPTIONS]\n"
+                 "\n"
+                 "Memory that batches loaded ahead take: (workers x prefetch + 3) x bytes of a\n"
+                 "batch x ranks, compared with what the machine and the control group have left.\n"
+                 "What workers hold while they make a batch comes on top.\n"
+                 "\n"
+                 "options:\n"
+                 "  --batch-bytes SIZE   bytes of one batch, like 38535168, 40MB or 36.75MiB\n"
+                 "  --sample-bytes SIZE  bytes of one sample, with --batch-size\n"
+                 "  --batch-size N       samples in a batch\n"
+                 "  --workers N          loader workers of a rank (default: as plan cpus gives)\n"
+                 "  --prefetch P         batches ahead for each worker (default 2)\n"
+                 "  --ranks R            training processes on the machine (default: one per GPU)\n"
+                 "  --available SIZE     memory to fit into (default: what there is now)\n"
+                 "  --json               one JSON object: batch_bytes, workers, prefetch, ranks,\n"
+                 "                       batches_per_rank, needed_bytes, available_bytes,\n"
+                 "                       machine_bytes, cgroup_bytes (null: no limit), fits,\n"
+                 "                       most_prefetch, most_workers\n"
+                 "  --help               this text\n");
 }
 
 static int parse(memory_request *request, int argc, char **argv)

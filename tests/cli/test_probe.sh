@@ -24,7 +24,7 @@ contains "$out" '/\"a\" file", "bytes": 98304, '
 good probe "$scratch/data/\"a\" file" --seconds 0.2
 
 bad 1 probe "$scratch/nowhere"
-contains "$err" "give a path that is there"
+contains "$err" "check the path"
 if [ -d /proc/self ]; then
     bad 1 probe /proc
     contains "$err" "/proc is made by the kernel: there is no storage to measure (probe): give a directory to write in"
