@@ -86,7 +86,7 @@ def test_what_tells_nothing_of_workers_is_refused(tmp_path: Path) -> None:
     for _batch in millhead.watch([1, 2, 3], run=str(tmp_path / "bare")):
         pass
     (tmp_path / "empty").mkdir()
-    for name, why in (("bare", "only what the loop waited"), ("empty", ""), ("none", "")):
+    for name, why in (("bare", "only how long the loop waited"), ("empty", ""), ("none", "")):
         command = [COMMAND, "plan", "whatif", str(tmp_path / name)]
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
         assert done.returncode == 1

@@ -122,7 +122,7 @@ def test_a_state_that_is_none_is_refused(given: Any) -> None:
     ("changes", "said"),
     [
         ({"kind": "random"}, "no order"),
-        ({"mode": "even"}, "no way"),
+        ({"mode": "even"}, "unknown way"),
         ({"ranks": 0}, "no rank 0 of 0"),
         ({"rank": 1}, "no rank 1 of 1"),
         ({"rank": -1}, "no rank"),
