@@ -130,7 +130,9 @@ class BenchDirectory:
                 ) from None
             return None
         except (OSError, ValueError) as error:
-            raise UsageError(f"unreadable run: {error} ({directory}): move it away") from None
+            raise UsageError(
+                f"unreadable run: {error} ({directory}): remove it, or choose another -o"
+            ) from None
         bench = record.get("bench", {})
         wanted = json.loads(json.dumps(self.job(run).measured()))
         for key, value in wanted.items():
