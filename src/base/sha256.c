@@ -67,10 +67,9 @@ static void add_block_plain(uint32_t state[8], const uint8_t *block)
 
 #define SHA_NI __attribute__((target("sha,sse4.1")))
 
-static _Atomic int known; /* of these instructions; 0: nobody has looked, 1: no, 2: yes */
-
 static bool has_sha_ni(void)
 {
+    static _Atomic int known; /* 0: nobody has looked, 1: no, 2: yes */
     unsigned a = 0, b = 0, c = 0, d = 0;
     int found = atomic_load_explicit(&known, memory_order_relaxed);
     if (!found) {
@@ -117,27 +116,16 @@ SHA_NI static void add_block_sha_ni(uint32_t state[8], const uint8_t *block)
 
 #endif
 
-static void add_block(uint32_t state[8], const uint8_t *block)
+static void add_block(mh_sha256 *hash, const uint8_t *block)
 {
 #if defined __x86_64__
-    if (has_sha_ni()) {
-        add_block_sha_ni(state, block);
+    if (!hash->plain && has_sha_ni()) {
+        add_block_sha_ni(hash->state, block);
         return;
     }
 #endif
-    add_block_plain(state, block);
+    add_block_plain(hash->state, block);
 }
-
-#if MH_TEST_HOOKS
-void mh_sha256_use_plain(bool plain)
-{
-#if defined __x86_64__
-    atomic_store(&known, plain ? 1 : 0);
-#else
-    (void)plain;
-#endif
-}
-#endif
 
 void mh_sha256_init(mh_sha256 *hash)
 {
@@ -158,10 +146,10 @@ void mh_sha256_add(mh_sha256 *hash, const void *data, size_t size)
         size -= taken;
         if (held + taken < sizeof hash->block)
             return;
-        add_block(hash->state, hash->block);
+        add_block(hash, hash->block);
     }
     for (; size >= sizeof hash->block; size -= sizeof hash->block, bytes += sizeof hash->block)
-        add_block(hash->state, bytes);
+        add_block(hash, bytes);
     if (size)
         memcpy(hash->block, bytes, size);
 }

@@ -7,7 +7,6 @@
 #ifndef MH_BASE_SHA256_H
 #define MH_BASE_SHA256_H
 
-#include "mh_config.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,6 +19,7 @@ typedef struct mh_sha256 {
     uint32_t state[8];
     uint64_t length; /* bytes so far */
     uint8_t block[64];
+    bool plain; /* the C code, even where the processor has instructions for it: set by tests */
 } mh_sha256;
 
 void mh_sha256_init(mh_sha256 *hash);
@@ -32,10 +32,5 @@ void mh_hmac_sha256(const void *key, size_t key_size, const void *data, size_t s
 
 /* A hash as lower-case text with a NUL at its end. */
 void mh_sha256_hex(const uint8_t hash[MH_SHA256_BYTES], char out[MH_SHA256_HEX]);
-
-#if MH_TEST_HOOKS
-/* True: the C code from now on, even where the processor has instructions for it. */
-void mh_sha256_use_plain(bool plain);
-#endif
 
 #endif
