@@ -152,7 +152,7 @@ static void sum_up(mh_inquiry *inquiry)
         sums->step += mh_ns(batch->step);
         sums->fetch_ns += mh_ns(batch->fetch);
         sums->helpers += mh_ns(batch->fetch_helpers) + mh_ns(batch->collate_helpers);
-        sums->excess += mh_excess(batch, &costs);
+        sums->excess += mh_excess(batch);
         sums->fetch_known += batch->fetch != MH_NOT_MEASURED || inquiry->costing.inline_fetch;
         int cpu_known = (batch->fetch != MH_NOT_MEASURED ? batch->fetch_cpu : batch->wait_cpu) !=
                         MH_NOT_MEASURED;
@@ -174,9 +174,7 @@ static void sum_excess(mh_inquiry *inquiry)
     double mean = sums->excess / sums->batches;
     for (size_t at = 0; at < inquiry->facts->batch_count; at++) {
         const mh_batch_cost *batch = &inquiry->facts->batches[at];
-        mh_costs costs;
-        mh_costs_of(&costs, &inquiry->costing, batch);
-        double excess = mh_excess(batch, &costs);
+        double excess = mh_excess(batch);
         if (!batch->first && batch->epoch == inquiry->facts->batches[0].epoch)
             sums->excess_first_epoch += excess;
         if (!batch->first && excess > mean) {

@@ -277,9 +277,9 @@ void mh_costs_of(mh_costs *out, const mh_costing *costing, const mh_batch_cost *
     }
 }
 
-double mh_excess(const mh_batch_cost *batch, const mh_costs *costs)
+double mh_excess(const mh_batch_cost *batch)
 {
-    return above_zero(mh_ns(batch->fetch_excess) - costs->fetch_delay);
+    return above_zero(mh_ns(batch->fetch_excess) - mh_ns(batch->fetch_delay));
 }
 
 double mh_cpus_left(const mh_facts *facts)

@@ -51,7 +51,7 @@ void mh_costing_init(mh_costing *costing, const mh_facts *facts);
 void mh_costs_of(mh_costs *out, const mh_costing *costing, const mh_batch_cost *batch);
 
 /* What slow samples took above the median, less what a busy machine may have made of it. */
-double mh_excess(const mh_batch_cost *batch, const mh_costs *costs);
+double mh_excess(const mh_batch_cost *batch);
 
 /* Whether taking batches over is for the most part the sampler's time. */
 static inline int mh_drawing_is_most(const mh_costs *costs)

@@ -144,7 +144,7 @@ static void costs_at(const replay_sim *sim, size_t batch, mh_costs *out)
     double fetch = out->fetch_cpu + out->read_cpu + out->fetch_blocked;
     double keep = 1;
     if (options->clip_excess && fetch > 0) {
-        double excess = mh_excess(measured, out);
+        double excess = mh_excess(measured);
         keep = excess < fetch ? (fetch - excess) / fetch : 0;
     }
     out->fetch_cpu *= options->fetch_cpu * keep;
@@ -199,7 +199,7 @@ static double part_of_piece(const replay_sim *sim, size_t batch, size_t piece, s
     mh_costs costs;
     mh_costs_of(&costs, &sim->costing, measured);
     double fetch = costs.fetch_cpu + costs.read_cpu + costs.fetch_blocked;
-    double excess = sim->options->clip_excess ? 0 : mh_excess(measured, &costs);
+    double excess = sim->options->clip_excess ? 0 : mh_excess(measured);
     double share = fetch > 0 ? (excess < fetch ? excess / fetch : 1) : 0;
     double longest = mh_ns(sim->facts->sample_max_ns);
     size_t slow = 1;

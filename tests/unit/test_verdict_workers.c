@@ -221,6 +221,32 @@ static void a_little_reading_forbids_no_workers(void **state)
     free(planted_batches(&facts));
 }
 
+/* Samples that are slow because other processes had the CPU: without workers such delay counts as
+ * waking up where the steps have none, and is no slow sample either. */
+static void samples_that_had_no_cpu_are_not_slow(void **state)
+{
+    (void)state;
+    mh_facts facts = planted_run(200, 0, 2, 10 * MS);
+    for (size_t at = 0; at < facts.batch_count; at++) {
+        mh_batch_cost *batch = &planted_batches(&facts)[at];
+        batch->step_cpu = batch->fetch = batch->fetch_cpu = 1 * MS;
+        if (at % 20 == 10) {
+            batch->fetch_delay = batch->fetch_excess = 80 * MS;
+            batch->fetch += batch->fetch_delay;
+        }
+    }
+    (void)planted_waits(&facts);
+    facts.samples_slow = 10;
+    facts.samples_timed = 1600;
+    facts.sample_median_ns = MS / 8;
+    facts.sample_max_ns = 80 * MS;
+    assert_int_not_equal(judged(&facts).cause, MH_CAUSE_TAIL);
+    for (size_t at = 0; at < facts.batch_count; at++)
+        planted_batches(&facts)[at].fetch_delay = 0;
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_TAIL);
+    free(planted_batches(&facts));
+}
+
 /* Workers that stay do not draw an epoch's order. */
 static void a_slow_order_is_not_saved_by_workers_that_stay(void **state)
 {
@@ -275,6 +301,7 @@ int main(void)
         cmocka_unit_test(a_first_epoch_that_fills_a_cache_is_no_tail),
         cmocka_unit_test(a_slow_order_is_not_saved_by_workers_that_stay),
         cmocka_unit_test(time_between_epochs_is_told),
+        cmocka_unit_test(samples_that_had_no_cpu_are_not_slow),
         cmocka_unit_test(a_little_reading_forbids_no_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
