@@ -64,6 +64,9 @@ static const recipe recipes[] = {
     {"glob", NULL, "list the files once, in __init__"},
     {"os.walk", NULL, "list the files once, in __init__"},
     {"subprocess", NULL, "start programs once, before training, and store what they make"},
+    {"torch.utils.data._utils.fetch", NULL,
+     "samples are quick and many: define __getitems__(self, indices) in the dataset, which gets a "
+     "batch's samples in one call"},
     {"torchvision.transforms", NULL, "use torchvision.transforms.v2 on tensors, a batch at a time"},
 };
 

@@ -195,6 +195,10 @@ static void what_is_known_of_a_function_stands_beside_workers(void **state)
     facts.hot[0] = (mh_hot){
         .stage = "fetch", .function = "pandas.core.indexing._iLocIndexer.get", .share = 0.8};
     assert_non_null(strstr(judged(&facts).fix, "frame.to_numpy() once"));
+    facts.hot[0] = (mh_hot){.stage = "fetch",
+                            .function = "torch.utils.data._utils.fetch._MapDatasetFetcher.fetch",
+                            .share = 0.9};
+    assert_non_null(strstr(judged(&facts).fix, "__getitems__"));
     facts.hot[0].share = 0.1;
     assert_null(strstr(judged(&facts).fix, "of a sample is"));
     free(planted_batches(&facts));
