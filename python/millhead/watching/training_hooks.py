@@ -9,6 +9,7 @@ work. A step without an update trains to its end, as where gradients are accumul
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from typing import Any
@@ -70,7 +71,8 @@ class Hooks:
         self._trains = self._has_trained = True
         _core.ticks_stage(hot_code.TRAIN)
         if not is_grad_enabled():
-            self._return = module.register_forward_hook(self._has_returned)
+            with contextlib.suppress(RuntimeError):  # a ScriptModule takes none: the step trains on
+                self._return = module.register_forward_hook(self._has_returned)
 
     def _has_returned(self, *_: Any) -> None:
         self._drop_return()

@@ -88,6 +88,18 @@ def test_a_forward_without_gradients_is_over_when_it_returns(tmp_path: Path) -> 
     assert not model._forward_hooks
 
 
+def test_a_forward_that_takes_no_hook_trains_to_the_end_of_the_step(tmp_path: Path) -> None:
+    model = torch.jit.script(torch.nn.Linear(4, 1))  # type: ignore[no-untyped-call]
+
+    def evaluate(batch: torch.Tensor) -> None:
+        with torch.inference_mode():
+            model(batch)
+        _compute(0.01)
+
+    for step in _steps_of(evaluate, tmp_path):
+        assert step["train"] >= 10e6
+
+
 def test_a_step_that_only_adds_to_the_gradients_trains_to_its_end(tmp_path: Path) -> None:
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
