@@ -59,7 +59,8 @@ struct mh_transport {
     size_t idle_count;
     uint64_t curl_due_ns; /* when libcurl wants to be called; UINT64_MAX: not */
     uint64_t owner_due_ns;
-    uint64_t look_ns; /* for time-outs */
+    uint64_t look_ns;     /* for time-outs */
+    uint64_t answered_ns; /* when an exchange was, last */
 };
 
 /* --- what comes --- */
@@ -409,6 +410,8 @@ static void finish(mh_transport *self, mh_exchange *exchange, mh_outcome outcome
     if (exchange->outcome == MH_OUTCOME_ANSWERED)
         exchange->outcome = outcome;
     exchange->ended_ns = mh_clock_ns();
+    if (exchange->outcome == MH_OUTCOME_ANSWERED)
+        self->answered_ns = exchange->ended_ns;
     release(self, exchange);
     self->owner_due_ns = 0;
     exchange->done(exchange);
@@ -490,12 +493,17 @@ static void take_ended(mh_transport *self)
     }
 }
 
-/* No first byte, or too little since the last mark. */
+/* No first byte, or too little since the last mark. A server that answers others meanwhile is slow,
+ * not silent: whoever comes back to it stands at the end of its queue again. */
 static bool is_silent(const mh_transport *self, mh_exchange *exchange, uint64_t now)
 {
     const mh_transport_options *o = &self->options;
-    if (!exchange->first_byte_ns)
-        return now - exchange->began_ns > (uint64_t)o->first_byte_ms * 1000000u;
+    if (!exchange->first_byte_ns) {
+        uint64_t began = exchange->began_ns;
+        uint64_t since = self->answered_ns > began ? self->answered_ns : began;
+        return now - since > (uint64_t)o->first_byte_ms * 1000000u ||
+               now - began > (uint64_t)o->queue_ms * 1000000u;
+    }
     uint64_t window = (uint64_t)o->stall_ms * 1000000u;
     if (now - exchange->marked_ns < window)
         return false;
@@ -593,7 +601,7 @@ static void work(mh_transport *self)
     take_ended(self);
     if (self->active && self->look_ns <= now) {
         self->look_ns = now + LOOK_NS;
-        end_silent(self, now);
+        end_silent(self, mh_clock_ns()); /* some began and ended since `now` */
     }
     if (self->owner_due_ns <= now)
         self->owner_due_ns = self->options.run(self->options.context, now);

@@ -51,6 +51,7 @@ static mh_status run_call(call *self, mh_error *err)
     const mh_transport_options options = {.connections = 1,
                                           .connect_ms = CONNECT_MS,
                                           .first_byte_ms = ANSWER_MS,
+                                          .queue_ms = ANSWER_MS,
                                           .stall_ms = ANSWER_MS,
                                           .run = begin_once,
                                           .context = self};

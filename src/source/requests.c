@@ -449,6 +449,7 @@ mh_status mh_requests_open(mh_requests **out, const mh_requests_options *options
         .connections = self->pace.most,
         .connect_ms = at_most(CONNECT_MS, options->timeout_ms / 2 + 1),
         .first_byte_ms = at_most(FIRST_BYTE_MS, options->timeout_ms / 2 + 1),
+        .queue_ms = options->timeout_ms,
         .stall_ms = at_most(STALL_MS, options->timeout_ms / 2 + 1),
         .ca_file = options->ca_file,
         .run = run,

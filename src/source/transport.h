@@ -83,9 +83,11 @@ typedef struct mh_transport mh_transport;
 
 typedef struct mh_transport_options {
     uint32_t connections; /* that are kept open, at most */
-    uint32_t connect_ms, first_byte_ms;
-    uint32_t stall_ms;   /* an answer that brings less than 1 KiB/s for so long is over */
-    const char *ca_file; /* NULL or "": where this system has them */
+    uint32_t connect_ms;
+    uint32_t first_byte_ms; /* without an answer to anything: the server is silent */
+    uint32_t queue_ms;      /* without a first byte while others are answered */
+    uint32_t stall_ms;      /* an answer that brings less than 1 KiB/s for so long is over */
+    const char *ca_file;    /* NULL or "": where this system has them */
     /* Called on the I/O thread after a wake, after exchanges that are done, and when the time it
      * gave last has come. Gives the next such time in ns of mh_clock_ns; UINT64_MAX: none. */
     uint64_t (*run)(void *context, uint64_t now_ns);

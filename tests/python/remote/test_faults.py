@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import time
 from typing import Any
 
@@ -115,6 +116,34 @@ def test_a_server_that_asks_for_less_gets_less(array: np.ndarray[Any, Any]) -> N
     assert count == 400
     assert 0 < retried <= refused  # some of the next epoch are not repeated: the loader closes
     assert refused < 200  # one in a few probes for more; several for each if nothing was learnt
+
+
+def test_a_server_that_takes_one_at_a_time_is_slow_but_right() -> None:
+    objects = {f"/{i:02}.npy": npy(np.full((1, 99), i, np.uint8)) for i in range(24)}
+    turn, busy = threading.Lock(), threading.Event()
+
+    def plan(number: int, path: str) -> str | None:
+        with turn:
+            time.sleep(0.2 if busy.is_set() else 0)
+        return None
+
+    with fault_server(objects, plan) as server:
+        # all at once: the last waits 4.8 s for its first byte, more than half of the time-out
+        with millhead.Loader(
+            server.address + "/{00..23}.npy",
+            output="numpy",
+            in_flight=24,
+            storage_options={"timeout": 8},
+        ) as loader:
+            busy.set()
+            batch = next(iter(loader))
+            busy.clear()
+        stats = loader.stats()["requests"]
+    assert {name: int(rows[0, 0]) for name, rows in batch.items()} == {
+        f"{i:02}": i for i in range(24)
+    }
+    assert stats["in_flight_peak"] == 24
+    assert stats["retried"] == 0
 
 
 def test_a_slow_answer_is_asked_for_again(array: np.ndarray[Any, Any]) -> None:
