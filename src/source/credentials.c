@@ -19,6 +19,9 @@
 #include <time.h>
 
 #define EARLY_S 300
+#define STALE_S 600
+#define CALLS_MOST 3
+#define CALL_QUICK_S 2 /* a call that took longer is not made again: somebody waits */
 #define ANSWER_ROOM 16384
 #define TOKEN_FILE_MOST 16000
 
@@ -135,6 +138,16 @@ static bool has_profile(const aws_files *files)
            (files->config && mh_ini_has(files->config, files->config_length, files->section));
 }
 
+void mh_credentials_region(const mh_storage *storage, char out[MH_REGION_ROOM])
+{
+    const char *given = *storage->region ? storage->region : environment("AWS_REGION");
+    if (!given)
+        given = environment("AWS_DEFAULT_REGION");
+    if ((!given || !copy(out, MH_REGION_ROOM, given)) &&
+        !mh_credentials_setting(storage, "region", out, MH_REGION_ROOM))
+        (void)copy(out, MH_REGION_ROOM, "us-east-1");
+}
+
 bool mh_credentials_setting(const mh_storage *storage, const char *name, char *out, size_t room)
 {
     aws_files files;
@@ -142,6 +155,29 @@ bool mh_credentials_setting(const mh_storage *storage, const char *name, char *o
     bool found = setting(&files, name, out, room);
     close_files(&files);
     return found;
+}
+
+/* --- calls --- */
+
+/* How the network is asked. */
+typedef struct asking {
+    mh_credentials_call *call;
+    void *context;
+} asking;
+
+/* Once more after a failure that may pass: a job of days shall not end with one lost answer. */
+static mh_status ask(const asking *how, const char *url, const char *const *headers,
+                     const char *body, char *out, size_t room, int *status, mh_error *err)
+{
+    for (int calls = 1;; calls++) {
+        const struct timespec pause = {.tv_nsec = 200000000L * calls};
+        time_t began = time(NULL);
+        mh_status result = how->call(how->context, url, headers, body, out, room, status, err);
+        bool passes = result == MH_OK ? *status == 429 || *status >= 500 : result == MH_ERR_IO;
+        if (!passes || calls == CALLS_MOST || time(NULL) - began > CALL_QUICK_S)
+            return result;
+        (void)nanosleep(&pause, NULL);
+    }
 }
 
 /* --- a web identity: a token in a file, exchanged for keys --- */
@@ -179,22 +215,44 @@ static mh_status read_sts(mh_credentials *out, const char *answer, mh_error *err
     return MH_OK;
 }
 
+static bool sts_url(char *out, size_t room, const mh_storage *storage)
+{
+    char region[MH_REGION_ROOM];
+    const char *given = environment("AWS_ENDPOINT_URL_STS");
+    if (!given)
+        given = environment("AWS_ENDPOINT_URL");
+    size_t length = given ? strlen(given) : 0;
+    while (length && given[length - 1] == '/')
+        length--;
+    mh_credentials_region(storage, region);
+    int used = given ? snprintf(out, room, "%.*s/", (int)length, given)
+                     : snprintf(out, room, "https://sts.%s.amazonaws.com/", region);
+    return used < (int)room;
+}
+
+static mh_status fail_sts(int status, const char *answer, mh_error *err)
+{
+    char code[64] = "";
+    if (!mh_xml_find(answer, strlen(answer), "Code", code, sizeof code))
+        code[0] = '\0';
+    const char *todo = status == 429 || status >= 500
+                           ? "try again later"
+                           : "check AWS_ROLE_ARN and the token in AWS_WEB_IDENTITY_TOKEN_FILE";
+    return mh_fail(err, MH_ERR_IO, "AWS's token service refuses the web identity (%d%s%s): %s",
+                   status, *code ? " " : "", code, todo);
+}
+
 static mh_status from_web_identity(mh_credentials *out, const mh_storage *storage,
-                                   const web_identity *identity, mh_credentials_call *call,
-                                   void *context, mh_error *err)
+                                   const web_identity *identity, const asking *how, mh_error *err)
 {
     enum { BODY_ROOM = 3 * TOKEN_FILE_MOST + 8192 };
-    char url[256], region[64] = "us-east-1", role[6200], session[400], code[64] = "";
+    char url[512], role[6200], session[400];
     int status = 0;
-    const char *given = environment("AWS_ENDPOINT_URL_STS");
-    const char *set = environment("AWS_REGION");
-    if (*storage->region || set)
-        (void)copy(region, sizeof region, *storage->region ? storage->region : set);
-    (void)snprintf(url, sizeof url, given ? "%s/" : "https://sts.%s.amazonaws.com/",
-                   given ? given : region);
     if (!mh_percent_encode(role, sizeof role, identity->role, false) ||
         !mh_percent_encode(session, sizeof session, identity->session, false))
         return mh_fail(err, MH_ERR_INVALID, "AWS_ROLE_ARN is too long");
+    if (!sts_url(url, sizeof url, storage))
+        return mh_fail(err, MH_ERR_INVALID, "AWS_ENDPOINT_URL_STS is too long");
     char *body = mh_calloc(BODY_ROOM + ANSWER_ROOM, 1), *answer = body + BODY_ROOM;
     if (!body)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for credentials");
@@ -204,15 +262,9 @@ static mh_status from_web_identity(mh_credentials *out, const mh_storage *storag
                         role, session);
     mh_status result = read_token(identity->token_file, body + used, BODY_ROOM - (size_t)used, err);
     if (result == MH_OK)
-        result = call(context, url, NULL, body, answer, ANSWER_ROOM, &status, err);
-    (void)mh_xml_find(answer, strlen(answer), "Code", code, sizeof code);
-    if (result == MH_OK && status != 200)
-        result = mh_fail(err, MH_ERR_IO,
-                         "AWS's token service refuses the web identity (%d %s): check AWS_ROLE_ARN "
-                         "and the token",
-                         status, code);
-    else if (result == MH_OK)
-        result = read_sts(out, answer, err);
+        result = ask(how, url, NULL, body, answer, ANSWER_ROOM, &status, err);
+    if (result == MH_OK)
+        result = status == 200 ? read_sts(out, answer, err) : fail_sts(status, answer, err);
     explicit_bzero(body, BODY_ROOM + ANSWER_ROOM);
     mh_free(body);
     return result;
@@ -247,10 +299,9 @@ static mh_status read_imds(mh_credentials *out, const char *answer, mh_error *er
     return MH_OK;
 }
 
-static mh_status from_metadata(mh_credentials *out, mh_credentials_call *call, void *context,
-                               mh_error *err)
+static mh_status from_metadata(mh_credentials *out, const asking *how, mh_error *err)
 {
-    static const char *const ask[] = {"X-aws-ec2-metadata-token-ttl-seconds: 21600", NULL};
+    static const char *const lives[] = {"X-aws-ec2-metadata-token-ttl-seconds: 21600", NULL};
     char url[512], header[320], role[160], answer[ANSWER_ROOM];
     const char *given = environment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
     const char *base = given ? given : "http://169.254.169.254";
@@ -260,19 +311,20 @@ static mh_status from_metadata(mh_credentials *out, mh_credentials_call *call, v
         return MH_ERR_NOT_FOUND;
     (void)snprintf(url, sizeof url, "%.200s/latest/api/token", base);
     mh_error ignored;
-    if (call(context, url, ask, "", answer, 256, &status, &ignored) != MH_OK || status != 200)
+    if (how->call(how->context, url, lives, "", answer, 256, &status, &ignored) != MH_OK ||
+        status != 200)
         return MH_ERR_NOT_FOUND; /* not on EC2 */
     (void)snprintf(header, sizeof header, "X-aws-ec2-metadata-token: %.256s", answer);
     const char *const headers[] = {header, NULL};
     (void)snprintf(url, sizeof url, "%.200s/latest/meta-data/iam/security-credentials/", base);
-    mh_status result = call(context, url, headers, NULL, role, sizeof role, &status, err);
+    mh_status result = ask(how, url, headers, NULL, role, sizeof role, &status, err);
     role[strcspn(role, "\r\n")] = '\0';
     if (result == MH_OK && (status != 200 || !*role))
         result = MH_ERR_NOT_FOUND; /* without a role */
     if (result == MH_OK) {
         size_t used = strlen(url);
         (void)snprintf(url + used, sizeof url - used, "%s", role);
-        result = call(context, url, headers, NULL, answer, sizeof answer, &status, err);
+        result = ask(how, url, headers, NULL, answer, sizeof answer, &status, err);
     }
     if (result == MH_OK)
         result = status == 200
@@ -296,20 +348,27 @@ static bool from_environment(mh_credentials *out)
            (!token || copy(out->token, sizeof out->token, token));
 }
 
-static mh_status from_profile(mh_credentials *out, const mh_storage *storage,
-                              const aws_files *files, mh_credentials_call *call, void *context,
-                              mh_error *err)
+static void name_session(web_identity *identity)
 {
-    web_identity identity = {.session = "millhead"};
+    const char *given = environment("AWS_ROLE_SESSION_NAME");
+    if (!given || !copy(identity->session, sizeof identity->session, given))
+        (void)copy(identity->session, sizeof identity->session, "millhead");
+}
+
+static mh_status from_profile(mh_credentials *out, const mh_storage *storage,
+                              const aws_files *files, const asking *how, mh_error *err)
+{
+    web_identity identity;
+    name_session(&identity);
     if (setting(files, "aws_access_key_id", out->key, sizeof out->key) &&
         setting(files, "aws_secret_access_key", out->secret, sizeof out->secret)) {
         (void)setting(files, "aws_session_token", out->token, sizeof out->token);
         return MH_OK;
     }
-    if (call && setting(files, "web_identity_token_file", identity.token_file, PATH_MAX) &&
+    if (how->call && setting(files, "web_identity_token_file", identity.token_file, PATH_MAX) &&
         setting(files, "role_arn", identity.role, sizeof identity.role)) {
         (void)setting(files, "role_session_name", identity.session, sizeof identity.session);
-        return from_web_identity(out, storage, &identity, call, context, err);
+        return from_web_identity(out, storage, &identity, how, err);
     }
     return MH_ERR_NOT_FOUND;
 }
@@ -331,20 +390,21 @@ static mh_status fail_none(const mh_storage *storage, const aws_files *files, mh
 }
 
 static mh_status find(mh_credentials *out, const mh_storage *storage, const aws_files *files,
-                      mh_credentials_call *call, void *context, mh_error *err)
+                      const asking *how, mh_error *err)
 {
     if (!*storage->profile && from_environment(out))
         return MH_OK;
-    mh_status status = from_profile(out, storage, files, call, context, err);
+    mh_status status = from_profile(out, storage, files, how, err);
     const char *token_file = environment("AWS_WEB_IDENTITY_TOKEN_FILE");
     const char *role = environment("AWS_ROLE_ARN");
-    web_identity identity = {.session = "millhead"};
-    if (status == MH_ERR_NOT_FOUND && !*storage->profile && call && token_file && role &&
+    web_identity identity;
+    name_session(&identity);
+    if (status == MH_ERR_NOT_FOUND && !*storage->profile && how->call && token_file && role &&
         copy(identity.token_file, sizeof identity.token_file, token_file) &&
         copy(identity.role, sizeof identity.role, role))
-        status = from_web_identity(out, storage, &identity, call, context, err);
-    if (status == MH_ERR_NOT_FOUND && !*storage->profile && call)
-        status = from_metadata(out, call, context, err);
+        status = from_web_identity(out, storage, &identity, how, err);
+    if (status == MH_ERR_NOT_FOUND && !*storage->profile && how->call)
+        status = from_metadata(out, how, err);
     return status == MH_ERR_NOT_FOUND ? fail_none(storage, files, err) : status;
 }
 
@@ -352,6 +412,7 @@ mh_status mh_credentials_find(mh_credentials *out, const mh_storage *storage,
                               mh_credentials_call *call, void *context, mh_error *err)
 {
     aws_files files;
+    const asking how = {call, context};
     *out = (mh_credentials){.anonymous = storage->anon, .got = (int64_t)time(NULL)};
     if (storage->anon)
         return MH_OK;
@@ -362,8 +423,12 @@ mh_status mh_credentials_find(mh_credentials *out, const mh_storage *storage,
         return MH_OK;
     }
     open_files(&files, storage);
-    mh_status status = find(out, storage, &files, call, context, err);
+    mh_status status = find(out, storage, &files, &how, err);
     close_files(&files);
+    /* The service is in trouble and gives old ones, or this machine's clock is wrong: S3 decides.
+     */
+    if (out->expires && out->expires <= out->got)
+        out->expires = out->got + STALE_S;
     if (status != MH_OK)
         explicit_bzero(out, sizeof *out);
     return status;

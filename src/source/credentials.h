@@ -37,6 +37,11 @@ bool mh_credentials_due(const mh_credentials *credentials, int64_t now);
  * it is not there. */
 bool mh_credentials_setting(const mh_storage *storage, const char *name, char *out, size_t room);
 
+#define MH_REGION_ROOM 64
+
+/* The region: of the options, AWS_REGION, AWS_DEFAULT_REGION, the profile, else us-east-1. */
+void mh_credentials_region(const mh_storage *storage, char out[MH_REGION_ROOM]);
+
 /* "2026-11-18T16:00:00Z" as seconds since 1970; 0: it is anything else. Pure. */
 int64_t mh_time_read(const char *text);
 

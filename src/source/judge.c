@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- versions --- */
@@ -45,6 +46,26 @@ uint64_t mh_answer_version(const mh_exchange *exchange)
 
 /* --- no answer --- */
 
+static const char *proxy_variable(void)
+{
+    static const char *const names[] = {"https_proxy", "HTTPS_PROXY", "http_proxy", "all_proxy",
+                                        "ALL_PROXY"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value)
+            return names[i];
+    }
+    return NULL;
+}
+
+static void fail_no_server(const char *shown, const char *problem, mh_error *err)
+{
+    const char *proxy = proxy_variable();
+    (void)mh_fail(err, MH_ERR_IO, "cannot reach the server of %.200s: %.120s: check the host%s%s",
+                  shown, problem, proxy ? ", the network and the proxy in " : " and the network",
+                  proxy ? proxy : "");
+}
+
 static mh_answer_kind judge_unanswered(const mh_exchange *exchange, const mh_expected *expected,
                                        mh_error *err)
 {
@@ -55,9 +76,7 @@ static mh_answer_kind judge_unanswered(const mh_exchange *exchange, const mh_exp
     mh_redact(problem);
     switch (exchange->outcome) {
     case MH_OUTCOME_NO_SERVER:
-        (void)mh_fail(err, MH_ERR_IO,
-                      "cannot reach the server of %.200s: %.120s: check the host and the network",
-                      shown, problem);
+        fail_no_server(shown, problem, err);
         return MH_ANSWER_FAULT;
     case MH_OUTCOME_UNTRUSTED:
         (void)mh_fail(err, MH_ERR_IO,
@@ -112,19 +131,28 @@ static const s3_problem s3_problems[] = {
      "the session token has expired: get a new one and set token= or AWS_SESSION_TOKEN"},
     {"InvalidToken", MH_ANSWER_EXPIRED, MH_ERR_IO,
      "the session token is not valid: check token= or AWS_SESSION_TOKEN"},
+    {"TokenRefreshRequired", MH_ANSWER_EXPIRED, MH_ERR_IO,
+     "the session token has to be renewed: get a new one and set token= or AWS_SESSION_TOKEN"},
     {"RequestTimeTooSkewed", MH_ANSWER_BAD, MH_ERR_IO,
      "this machine's clock differs too much from the server's: set the clock"},
     {"NoSuchBucket", MH_ANSWER_BAD, MH_ERR_NOT_FOUND,
      "there is no such bucket: check its name, endpoint_url= and region="},
     {"NoSuchKey", MH_ANSWER_BAD, MH_ERR_NOT_FOUND, "there is no such object"},
+    {"InvalidObjectState", MH_ANSWER_BAD, MH_ERR_IO,
+     "the object is in an archive (Glacier): restore it first"},
     {"RequestTimeout", MH_ANSWER_FAULT, MH_ERR_IO, "the server timed out"},
     {"SlowDown", MH_ANSWER_THROTTLE, MH_ERR_IO, "the server asks for fewer requests"},
 };
 
 static mh_answer_kind judge_region(const mh_expected *expected, const char *region, mh_error *err)
 {
-    (void)mh_fail(err, MH_ERR_IO, "%.200s: the bucket is in another region: set region=%.60s",
-                  expected->shown, *region ? region : "...");
+    if (*region)
+        (void)mh_fail(err, MH_ERR_IO, "%.200s: the bucket is in another region: set region=%.60s",
+                      expected->shown, region);
+    else
+        (void)mh_fail(err, MH_ERR_IO,
+                      "%.200s: the bucket is in another region: set region= to the bucket's",
+                      expected->shown);
     return MH_ANSWER_BAD;
 }
 

@@ -378,6 +378,7 @@ static bool set_request(CURL *easy, const mh_exchange *exchange)
            curl_easy_setopt(easy, CURLOPT_NOBODY, head ? 1L : 0L) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_RANGE, exchange->ranged ? range : NULL) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_NOPROXY, exchange->direct ? "*" : NULL) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, exchange->problem) == CURLE_OK;
 }
 
@@ -475,6 +476,15 @@ static mh_outcome outcome_of(const mh_exchange *exchange, CURLcode code)
     }
 }
 
+/* A proxy does not want to connect us, and says so. */
+static bool is_tunnel_refused(CURL *easy, CURLcode code)
+{
+    long answered = 0;
+    return code != CURLE_OK &&
+           curl_easy_getinfo(easy, CURLINFO_HTTP_CONNECTCODE, &answered) == CURLE_OK &&
+           answered >= 300;
+}
+
 static void take_ended(mh_transport *self)
 {
     int left;
@@ -489,7 +499,9 @@ static void take_ended(mh_transport *self)
         if (code != CURLE_OK && !*exchange->problem)
             (void)snprintf(exchange->problem, sizeof exchange->problem, "%s",
                            curl_easy_strerror(code));
-        finish(self, exchange, outcome_of(exchange, code));
+        finish(self, exchange,
+               is_tunnel_refused(message->easy_handle, code) ? MH_OUTCOME_NO_SERVER
+                                                             : outcome_of(exchange, code));
     }
 }
 

@@ -8,6 +8,7 @@
 #include "base/fork.h"
 #include "base/text.h"
 #include "source/net.h"
+#include "source/redact.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -177,6 +178,7 @@ static void ask_over(mh_request *request, const mh_error *err)
 mh_status mh_remote_ask(const mh_remote_type *type, const mh_source_options *options,
                         mh_request *request, mh_error *err)
 {
+    char shown[256];
     waiting wait = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
     wait.err = err;
     request->over = ask_over;
@@ -191,6 +193,9 @@ mh_status mh_remote_ask(const mh_remote_type *type, const mh_source_options *opt
         pthread_mutex_unlock(&wait.lock);
         status = wait.status;
         add_stamp_locked(request);
+    } else {
+        mh_redact_url(shown, sizeof shown, request->name);
+        mh_error_prefix(err, "%.200s", shown);
     }
     pthread_mutex_unlock(&opener.lock);
     return status;

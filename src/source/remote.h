@@ -57,7 +57,8 @@ void mh_remote_source_close(mh_source *source);
 MH_MUST_CHECK mh_status mh_remote_ask(const mh_remote_type *type, const mh_source_options *options,
                                       mh_request *request, mh_error *err);
 
-/* One exchange outside of any place, for credentials: mh_credentials_call. */
+/* One exchange outside of any place, for credentials: mh_credentials_call. The context is a file of
+ * certificates; "": the usual ones. */
 mh_status mh_remote_call(void *context, const char *url, const char *const *headers,
                          const char *body, char *out, size_t room, int *status, mh_error *err);
 

@@ -266,13 +266,18 @@ static void expired(mh_requests *self, mh_request *request, mh_error *err)
 {
     const mh_addressing *addressing = self->options.addressing;
     bool failed = false;
-    mh_error ignored;
+    mh_error why;
     if (request->refreshed || !addressing->waits) {
         finish(self, request, err);
         return;
     }
     request->refreshed = true;
-    (void)addressing->waits(addressing->context, true, &failed, &ignored);
+    (void)addressing->waits(addressing->context, true, &failed, &why);
+    if (failed) {
+        mh_error_prefix(&why, "%.200s", request->shown);
+        finish(self, request, &why);
+        return;
+    }
     repeat(self, request, 0);
 }
 
@@ -338,6 +343,8 @@ static void fail_all(mh_requests *self, const mh_error *why, uint64_t now)
 {
     for (mh_request *request; (request = take_next(self, now));) {
         mh_error err = *why;
+        mh_redact_url(request->shown, sizeof request->shown, request->name);
+        mh_error_prefix(&err, "%.200s", request->shown);
         tell_over(self, request, &err);
     }
 }

@@ -16,11 +16,13 @@
 #include <strings.h>
 #include <time.h>
 
+#define FRESH_S 2 /* whoever is refused so soon was signed before */
+
 typedef struct s3_place {
     /* set at open, then read-only */
     mh_storage storage;
     char scheme[8], host[300], prefix[200]; /* prefix: of an endpoint with a path */
-    char region[64];
+    char region[MH_REGION_ROOM];
     bool aws; /* no endpoint was given */
     /* the transport thread's */
     mh_sigv4_day day;
@@ -30,8 +32,11 @@ typedef struct s3_place {
         pthread_mutex_t lock;
         mh_credentials credentials;
         mh_requests *watcher;
-        bool refreshing, forced, failed;
-        mh_error why; /* they failed */
+        bool refreshing;
+        bool forced;   /* a server does not take these */
+        bool failed;   /* the last attempt to get new ones */
+        int64_t again; /* after a failure, or because of a server; seconds since 1970 */
+        mh_error why;  /* it failed */
     } sync;
 } s3_place;
 
@@ -54,16 +59,6 @@ mh_status mh_s3_split(const char *name, size_t *out_bucket, const char **out_key
 static const char *first_of(const char *a, const char *b, const char *c)
 {
     return a && *a ? a : b && *b ? b : c && *c ? c : NULL;
-}
-
-static void find_region(s3_place *self)
-{
-    const char *given =
-        first_of(self->storage.region, getenv("AWS_REGION"), getenv("AWS_DEFAULT_REGION"));
-    if (given && strlen(given) < sizeof self->region)
-        memcpy(self->region, given, strlen(given) + 1);
-    else if (!mh_credentials_setting(&self->storage, "region", self->region, sizeof self->region))
-        memcpy(self->region, "us-east-1", sizeof "us-east-1");
 }
 
 /* The host as a client sends it: without the port that belongs to the scheme. */
@@ -106,6 +101,11 @@ static mh_status find_endpoint(s3_place *self, mh_error *err)
     return mh_fail(err, MH_ERR_INVALID, "endpoint_url must be http(s)://HOST[:PORT]");
 }
 
+static mh_status find_credentials(s3_place *self, mh_credentials *out, mh_error *err)
+{
+    return mh_credentials_find(out, &self->storage, mh_remote_call, self->storage.ca_file, err);
+}
+
 mh_status mh_s3_place_open(void **out, const mh_storage *storage, mh_error *err)
 {
     s3_place *self = mh_calloc(1, sizeof *self);
@@ -113,10 +113,10 @@ mh_status mh_s3_place_open(void **out, const mh_storage *storage, mh_error *err)
         return mh_fail(err, MH_ERR_NOMEM, "no memory for a place on the network");
     self->storage = *storage;
     pthread_mutex_init(&self->sync.lock, NULL);
-    find_region(self);
+    mh_credentials_region(storage, self->region);
     mh_status status = find_endpoint(self, err);
     if (status == MH_OK)
-        status = mh_credentials_find(&self->sync.credentials, storage, mh_remote_call, NULL, err);
+        status = find_credentials(self, &self->sync.credentials, err);
     if (status != MH_OK) {
         mh_s3_place_close(self);
         return status;
@@ -144,19 +144,36 @@ void mh_s3_watch(void *place, mh_requests *requests)
 
 /* --- fresh credentials --- */
 
+static void take_fresh_locked(s3_place *self, const mh_credentials *fresh)
+{
+    self->sync.credentials = *fresh;
+    self->sync.forced = self->sync.failed = false;
+    self->sync.again = fresh->got + FRESH_S;
+}
+
+/* The next attempt comes after a tenth of the time that is left: thousands of jobs that lost the
+ * same service do not ask it all the time. */
+static void note_failure_locked(s3_place *self, const mh_error *err)
+{
+    int64_t now = (int64_t)time(NULL), left = self->sync.credentials.expires - now;
+    self->sync.failed = true;
+    self->sync.why = *err;
+    mh_error_prefix(&self->sync.why, "no fresh credentials");
+    self->sync.again = now + (left > 10 ? left / 10 : 1);
+}
+
 static void *refresh_thread(void *argument)
 {
     s3_place *self = argument;
     mh_credentials fresh;
     mh_error err = {0};
-    mh_status status = mh_credentials_find(&fresh, &self->storage, mh_remote_call, NULL, &err);
+    mh_status status = find_credentials(self, &fresh, &err);
     pthread_mutex_lock(&self->sync.lock);
-    self->sync.refreshing = self->sync.forced = false;
-    self->sync.failed = status != MH_OK;
+    self->sync.refreshing = false;
     if (status == MH_OK)
-        self->sync.credentials = fresh;
+        take_fresh_locked(self, &fresh);
     else
-        self->sync.why = err;
+        note_failure_locked(self, &err);
     if (self->sync.watcher)
         mh_requests_wake(self->sync.watcher);
     pthread_mutex_unlock(&self->sync.lock);
@@ -176,8 +193,7 @@ static void start_refresh_locked(s3_place *self)
     pthread_mutex_lock(&self->sync.lock);
     if (status != MH_OK) {
         self->sync.refreshing = false;
-        self->sync.failed = true;
-        self->sync.why = err;
+        note_failure_locked(self, &err);
     }
 }
 
@@ -189,16 +205,18 @@ bool mh_s3_waits(void *place, bool now, bool *failed, mh_error *err)
     int64_t time_now = (int64_t)time(NULL);
     bool ended = credentials->expires && time_now >= credentials->expires;
     bool due = mh_credentials_due(credentials, time_now);
-    if (now)
+    if (now && (self->sync.failed || time_now >= self->sync.again))
         self->sync.forced = true;
-    if (!self->sync.refreshing && !self->sync.failed && (due || self->sync.forced))
+    bool may = !self->sync.failed || time_now >= self->sync.again;
+    if (!self->sync.refreshing && (due || self->sync.forced) && may)
         start_refresh_locked(self);
-    bool waits = self->sync.refreshing && (ended || self->sync.forced);
-    *failed = self->sync.failed && ended;
-    if (*failed && err)
+    bool needed = ended || self->sync.forced;
+    bool waits = self->sync.refreshing && needed;
+    *failed = !self->sync.refreshing && self->sync.failed && needed;
+    if (*failed) {
         *err = self->sync.why;
-    if (self->sync.failed && !ended)
-        self->sync.failed = self->sync.forced = false; /* the old ones will do; tried again later */
+        self->sync.forced = false; /* those who waited know it; the next may try again */
+    }
     pthread_mutex_unlock(&self->sync.lock);
     return waits;
 }

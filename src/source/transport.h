@@ -48,6 +48,7 @@ struct mh_exchange {
     const char *body;           /* of PUT and POST; NULL: empty */
     bool ranged;     /* bytes first .. first + room - 1, else the object from its start */
     bool link_local; /* addresses such as 169.254.169.254 may be asked */
+    bool direct;     /* past any proxy, which would answer for another machine */
     uint64_t first;
     uint64_t room;              /* more bytes than that are not taken */
     const mh_segment *segments; /* by `from`, none overlaps another */
