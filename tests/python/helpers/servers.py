@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import sysconfig
 import time
 from collections.abc import Iterator, Sequence
@@ -115,5 +116,15 @@ def s3(root: Path) -> Iterator[str]:
     home = root.parent / "rclone-home"
     home.mkdir(exist_ok=True)
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "RCLONE_CONFIG": "/dev/null"}
+    with _process(command, port, env=environment):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def moto() -> Iterator[str]:
+    """Amazon's S3, IAM and STS: AWS's own errors. It starts without any check of who is asking."""
+    port = free_port()
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with _process(command, port, env=environment):
         yield f"http://127.0.0.1:{port}"
