@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/braces.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/struct_size.h"
 #include "format/format.h"
 #include "format/kept_index.h"
@@ -130,12 +131,17 @@ static int wanted(const mh_dataset_options *options, const char *name, uint32_t 
 
 static mh_status fail_unknown_field(const mh_dataset *dataset, const char *name, mh_error *err)
 {
-    char known[256];
+    mh_nearest nearest = mh_nearest_to(name, strlen(name));
+    char known[256] = "", hint[96];
     size_t used = 0;
-    for (size_t i = 0; i < dataset->field_count && used < sizeof known; i++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
-                                 dataset->fields[i].name);
-    return mh_fail(err, MH_ERR_INVALID, "unknown field '%s': there are %s", name, known);
+    for (size_t i = 0; i < dataset->field_count; i++) {
+        mh_nearest_offer(&nearest, dataset->fields[i].name);
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                                     dataset->fields[i].name);
+    }
+    return mh_fail(err, MH_ERR_INVALID, "unknown field '%s': there are %s%s", name, known,
+                   mh_nearest_hint(&nearest, hint, sizeof hint));
 }
 
 static mh_status choose_fields(mh_dataset *dataset, const mh_dataset_options *options,

@@ -4,6 +4,7 @@
 #include "array/steps_text.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "format/zarr_data.h"
 
 #include <stdio.h>
@@ -39,12 +40,17 @@ static bool is_default(const mh_zarr_node *node, const char *window)
 
 static mh_status fail_unknown(const mh_zarr_member *member, const char *name, mh_error *err)
 {
-    char known[256] = "";
+    mh_nearest nearest = mh_nearest_to(name, strlen(name));
+    char known[256] = "", hint[96];
     size_t used = 0;
-    for (size_t i = 0; i < member->nodes.count && used < sizeof known; i++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
-                                 member->nodes.list[i].name);
-    return mh_fail(err, MH_ERR_INVALID, "unknown field '%s': %s has %s", name, member->path, known);
+    for (size_t i = 0; i < member->nodes.count; i++) {
+        mh_nearest_offer(&nearest, member->nodes.list[i].name);
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                                     member->nodes.list[i].name);
+    }
+    return mh_fail(err, MH_ERR_INVALID, "unknown field '%s': %s has %s%s", name, member->path,
+                   known, mh_nearest_hint(&nearest, hint, sizeof hint));
 }
 
 /* Node number `at` as the next variable. */
