@@ -119,7 +119,7 @@ for verb in inspect read; do
 done
 bad 1 read "$data/x.npy" "$scratch/small/label.npy" --fields x
 bad 2 read "$@" --fields x,lable
-contains "$err" "unknown field 'lable': there are label, x (read): "
+contains "$err" "unknown field 'lable': there are label, x; did you mean 'label'? (read): "
 bad 2 read "$@" --batch-size 1000 --memory 10kB
 contains "$err" "and memory allows only 10 kB (read): give a smaller --batch-size or more --memory"
 bad 2 read "$@" --rank 2 --world 2

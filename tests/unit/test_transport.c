@@ -122,6 +122,7 @@ static void a_connection_after_one_that_was_never_made_is_noticed(void **state)
     const mh_transport_options options = {.connections = 4,
                                           .connect_ms = 30000,
                                           .first_byte_ms = 30000,
+                                          .queue_ms = 30000,
                                           .stall_ms = 30000,
                                           .run = run,
                                           .context = &self};
