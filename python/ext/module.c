@@ -390,7 +390,8 @@ static PyMethodDef core_functions[] = {
      "(probes, native) since the last call: how often it was looked, and it was in native code."},
     {"probe_answer", mh_core_probe_answer, METH_VARARGS, "The handler of the probe's signal."},
     {"ticks_start", mh_core_ticks_start, METH_O,
-     "ticks_start(look): have the main thread call look(stage, ns) every few milliseconds, where "
+     "ticks_start(look): have the main thread call look(stage, ns, blocked) every few "
+     "milliseconds, where "
      "the program is then; False where there is no thread for it."},
     {"ticks_stop", mh_core_ticks_stop, METH_NOARGS, "End that; also at the interpreter's end."},
     {"ticks_stage", mh_core_ticks_stage, METH_O,

@@ -8,11 +8,12 @@ static PyObject *callback; /* who looks at the stack; the main thread's */
 
 /* Between two instructions of the program, with the lock of the interpreter. Whoever looks at the
  * stack sees the function that runs, or that waits for the native call it made. */
-static void look(mh_stage stage, uint64_t ns)
+static void look(mh_stage stage, uint64_t ns, int blocked)
 {
     if (!callback)
         return;
-    PyObject *done = PyObject_CallFunction(callback, "iK", (int)stage, (unsigned long long)ns);
+    PyObject *done = PyObject_CallFunction(callback, "iKO", (int)stage, (unsigned long long)ns,
+                                           blocked ? Py_True : Py_False);
     if (!done && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
         PyErr_SetInterrupt(); /* Ctrl-C came just then: the program gets it in a moment */
     PyErr_Clear();
@@ -24,7 +25,7 @@ static int answer(void *unused)
     mh_stage stage;
     uint64_t ns;
     if (mh_ticks_answer(&stage, &ns))
-        look(stage, ns);
+        look(stage, ns, 1);
     return 0;
 }
 
@@ -33,7 +34,7 @@ void mh_look_computed(uint64_t cpu_ns)
     mh_stage stage;
     uint64_t ns;
     if (mh_ticks_computed(cpu_ns, &stage, &ns))
-        look(stage, ns);
+        look(stage, ns, 0);
 }
 
 static int ask(void)

@@ -7,13 +7,12 @@
 #include "plan/load.h"
 
 /* The few numbers that decide. A gain is run time now / run time without the cause. */
-#define MH_GAIN_MATTERS                                                                            \
-    1.05                     /* runs repeat within a few per cent: less cannot be told from luck   \
-                              */
-#define MH_GAIN_STARTUP 1.1  /* start-up happens once: a longer run has less of it */
-#define MH_GAIN_HANDOVER 1.2 /* torch takes about 1 ms to hand a batch over, healthy or not */
-#define MH_GAIN_DRAWING 1.1  /* of it, a slow sampler is the program's own */
-#define MH_SATURATED 0.85    /* of the CPUs busy: the rest is lost to switching and imbalance */
+#define MH_GAIN_MATTERS 1.05      /* runs repeat within a few per cent: less may be luck */
+#define MH_GAIN_STARTUP 1.1       /* start-up happens once: a longer run has less of it */
+#define MH_STARTUP_LEAST_NS 500e6 /* in very short runs any start is much */
+#define MH_GAIN_HANDOVER 1.2      /* torch takes about 1 ms to hand a batch over, healthy or not */
+#define MH_GAIN_DRAWING 1.1       /* of it, a slow sampler is the program's own */
+#define MH_SATURATED 0.85 /* of the CPUs busy: the rest is lost to switching and imbalance */
 
 #define MH_PROBES_ENOUGH 20  /* before their answer counts */
 #define MH_BATCHES_ENOUGH 20 /* before anything is said of a run's pace */

@@ -591,8 +591,9 @@ static mh_status try_fixes(mh_inquiry *inquiry, mh_error *err)
         inquiry->fix_gain[loss] = best < most ? best : most;
         inquiry->fix_sure[loss] = sure < most ? sure : most;
         /* a start that comes once is less of a longer run: little to win is nothing to name */
+        double starts = inquiry->sums.startup + mh_ns(inquiry->facts->remade_start_ns);
         if (loss == MH_LOSS_STARTUP && verdict.fix_settings.persistent != 1 &&
-            inquiry->fix_gain[loss] < MH_GAIN_STARTUP)
+            (inquiry->fix_gain[loss] < MH_GAIN_STARTUP || starts < MH_STARTUP_LEAST_NS))
             inquiry->gain[loss] = 1;
     }
     return MH_OK;

@@ -166,6 +166,12 @@ static void a_little_start_is_a_cause_only_where_it_comes_again(void **state)
     assert_int_equal(verdict.cause, MH_CAUSE_DEVICE);
     assert_false(lists(&verdict, MH_CAUSE_STARTUP));
     assert_true(verdict.epoch_start_share > 0.1);
+    facts.batch_count = 30; /* of 0.9 s half of it would be much, and it is short all the same */
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_DEVICE);
+    facts.setup_ns = 600 * MS;
+    assert_int_equal(judged(&facts).cause, MH_CAUSE_STARTUP);
+    facts.setup_ns = 300 * MS;
+    facts.batch_count = 100;
     for (size_t at = 0; at < facts.batch_count; at++) {
         planted_batches(&facts)[at].epoch = (uint32_t)(at / 25);
         planted_batches(&facts)[at].first = at % 25 == 0;

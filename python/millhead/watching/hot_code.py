@@ -77,8 +77,8 @@ class HotCode:
         self._pause = FIRST_WRITE_S
         self._due = time.monotonic() + FIRST_WRITE_S
 
-    def look(self, stage: int, ns: int) -> None:
-        """Note where the caller is; it stands for so much time."""
+    def look(self, stage: int, ns: int, blocked: bool) -> None:
+        """Note where the caller is; it stands for so much time, which it computed or was blocked."""
         frame: FrameType | None = sys._getframe(1)
         named = own = None
         io = False
@@ -94,6 +94,8 @@ class HotCode:
         if named is None or named.f_globals.get("__name__", "").startswith(_OURS):
             return  # the moment before or after the program's own code
         file, line = (own.f_code.co_filename, own.f_lineno) if own is not None else ("", 0)
+        if blocked and stage == LOOP and sleeping_trains and not io:
+            stage = TRAIN  # the loop waits for its device
         self._add((stage, _name(named), file, line, io), ns)
 
     def _count_threads(self) -> None:
@@ -142,6 +144,9 @@ class HotCode:
             for (stage, name, file, line, io), ns in most
         )
 
+
+#: Whether time that the loop sleeps counts as training: hooks see when this step trains.
+sleeping_trains = False
 
 _process: tuple[int, HotCode] | None = None
 #: Loops that are watched now, in this process.

@@ -196,7 +196,8 @@ def _with_hooks(steps: _core.Steps, hooks: Any) -> tuple[Any, Any]:
     itself."""
 
     def ask(train_ns: int) -> None:
-        if train_ns >= 0:
+        hooks.told = train_ns >= 0
+        if hooks.told:
             steps.ask(train_ns)
         else:
             steps.ask(*hooks.take())

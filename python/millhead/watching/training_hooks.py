@@ -35,11 +35,13 @@ class Hooks:
         #: CPU time of the thread besides the training, and where it stood when that began to count.
         self._own = self._cpu = 0
         self._armed = 0
+        #: The loop itself said when the step before this one trained.
+        self.told = False
         register_optimizer_step_post_hook(self._has_updated)
 
     def arm(self) -> None:
         """A batch was delivered: a step begins."""
-        self._trains = self._has_trained = False
+        self._trains = self._has_trained = hot_code.sleeping_trains = False
         self._own = 0
         self._armed, self._cpu = time.monotonic_ns(), time.thread_time_ns()
         self._drop_return()
@@ -69,6 +71,7 @@ class Hooks:
         self._forward = None
         self._own += time.thread_time_ns() - self._cpu
         self._trains = self._has_trained = True
+        hot_code.sleeping_trains = not self.told
         _core.ticks_stage(hot_code.TRAIN)
         if not is_grad_enabled():
             with contextlib.suppress(RuntimeError):  # a ScriptModule takes none: the step trains on

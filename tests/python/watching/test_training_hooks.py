@@ -20,9 +20,12 @@ def _rows(count: int) -> torch.utils.data.DataLoader[torch.Tensor]:
     return torch.utils.data.DataLoader(rows, batch_size=4)
 
 
+def _all_events(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "events.jsonl").read_bytes().split(b"\n")[:-1]]
+
+
 def _steps(run: Path) -> list[dict[str, Any]]:
-    events = [json.loads(line) for line in (run / "events.jsonl").read_bytes().split(b"\n")[:-1]]
-    return [event for event in events if event["event"] == "step"]
+    return [event for event in _all_events(run) if event["event"] == "step"]
 
 
 def _compute(seconds: float) -> None:
@@ -126,6 +129,28 @@ def test_a_transform_in_the_loop_is_no_training(tmp_path: Path) -> None:
 
     for step in _steps_of(train, tmp_path):
         assert step["own"] >= 10e6
+
+
+def test_where_the_loop_sleeps_is_no_work_of_its_own(tmp_path: Path) -> None:
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def item() -> None:
+        time.sleep(0.08)
+
+    def train(batch: torch.Tensor) -> None:
+        model(batch).sum().backward()
+        optimizer.step()
+        item()
+        _compute(0.04)
+
+    _steps_of(train, tmp_path)
+    hot = [event for event in _all_events(tmp_path) if event["event"] == "hot"]
+    loop = [event["name"] for event in hot if event["stage"] == "loop"]
+    trains = [event["name"] for event in hot if event["stage"] == "train"]
+    assert any("_compute" in name for name in loop)
+    assert not any("item" in name for name in loop)
+    assert any("item" in name for name in trains)
 
 
 def test_what_the_loop_says_goes_before_the_hooks(tmp_path: Path) -> None:
