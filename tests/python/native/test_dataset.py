@@ -66,9 +66,9 @@ def test_what_is_not_there_has_its_exception(paths: list[str], tmp_path: Path) -
             data[index]
     with pytest.raises(FileNotFoundError):
         millhead.open(tmp_path / "nothing.npy")
-    with pytest.raises(ValueError, match="unknown field 'images': there are x, label$"):
+    with pytest.raises(ValueError, match="unknown field 'images': there are label, x$"):
         millhead.open(paths, fields=["images"])
-    with pytest.raises(ValueError, match=r"there are x, label; did you mean 'label'\?"):
+    with pytest.raises(ValueError, match=r"there are label, x; did you mean 'label'\?"):
         millhead.open(paths, fields=["labels"])
     with pytest.raises(ValueError, match="cupy"):
         millhead.open(paths, output="cupy")
