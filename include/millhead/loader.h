@@ -142,7 +142,7 @@ typedef struct mh_loader_stats {
     uint64_t requests_peak;                               /* under way at a time */
     uint64_t cache_hits, cache_misses, cache_bytes;       /* reads from disk; bytes of them */
     uint64_t cache_written_bytes, cache_evicted_bytes, cache_corrupt;
-    uint64_t cpu_ns; /* of the threads; 0 where there are none */
+    uint64_t cpu_ns; /* of the threads, and of next() with their work; 0 without threads */
     /* Of wait_ns, but for the first batch of each epoch: what the batch still needed. */
     uint64_t wait_read_ns, wait_decode_ns, wait_place_ns;
 } mh_loader_stats;

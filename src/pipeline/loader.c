@@ -391,9 +391,9 @@ void mh_loader_stats_read(const mh_loader *loader, mh_loader_stats *out)
     pthread_mutex_lock(&self->sync.lock);
     mh_loader_stats stats = self->sync.stats;
     add_unit_counts(self, &stats);
+    stats.cpu_ns = mh_times_cpu_ns(self);
     pthread_mutex_unlock(&self->sync.lock);
     stats.struct_size = size;
-    stats.cpu_ns = mh_times_cpu_ns(self);
     stats.threads = self->options.threads;
     stats.in_flight = self->options.in_flight;
     add_source_counts(self, &stats);

@@ -112,6 +112,7 @@ struct mh_loader {
         mh_loader_stats stats;
         mh_wait_begin wait;    /* of next() */
         uint64_t storage_ns;   /* in which reads were with the source */
+        uint64_t helped_ns;    /* of next(), with work of threads */
         mh_event_ring *events; /* NULL: nobody watches */
         mh_stretch stretch;    /* of reads that are with the source */
     } sync;

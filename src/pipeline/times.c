@@ -63,6 +63,8 @@ void mh_times_task(mh_work_room *room, mh_time_of what, uint64_t began, uint64_t
                               [MH_TIME_DECODE] = &stats->decode_ns,
                               [MH_TIME_PLACE] = &stats->place_ns};
     *sums[what] += ended - began;
+    if (self->options.threads && room == &self->rooms[self->options.threads])
+        self->sync.helped_ns += ended - began;
     if (self->sync.events)
         stretch_add(self->sync.events, &room->stretch, (uint32_t)(room - self->rooms), what, began,
                     ended, 1);
@@ -183,7 +185,7 @@ void mh_times_wait_end(mh_loader *self, const mh_batch_times *times, uint64_t no
 
 uint64_t mh_times_cpu_ns(mh_loader *self)
 {
-    uint64_t sum = 0;
+    uint64_t sum = self->sync.helped_ns;
     for (uint32_t i = 0; i < self->room_count; i++) {
         struct timespec used;
         clockid_t clock;

@@ -55,7 +55,7 @@ void mh_times_storage(struct mh_loader *loader, uint64_t began, uint64_t ended, 
 void mh_times_wait_begin(struct mh_loader *loader, uint64_t now);
 void mh_times_wait_end(struct mh_loader *loader, const mh_batch_times *times, uint64_t now);
 
-/* CPU time of all threads. Any thread. */
+/* CPU time of all threads, and of next() with their work. Locked. */
 uint64_t mh_times_cpu_ns(struct mh_loader *loader);
 
 /* Events are kept from now on. MH_ERR_NOMEM. The consumer's thread. */

@@ -84,7 +84,7 @@ static void events_add_up_to_what_was_counted(void **state)
         assert_true(out.ns[MH_EVENT_DECODE] <= out.stats.decode_ns);
         assert_true(2 * out.ns[MH_EVENT_DECODE] > out.stats.decode_ns);
         assert_int_equal(out.tasks[MH_EVENT_STORAGE], 0);
-        assert_true(out.threads <= (threads ? (uint32_t)threads : 1));
+        assert_true(out.threads <= (uint32_t)threads + 1); /* and the loop's own */
         assert_true(out.first >= began && out.last <= mh_clock_ns());
         assert_int_equal(out.stats.cpu_ns > 0, threads > 0);
     }
@@ -98,6 +98,15 @@ static void many_short_tasks_are_few_events(void **state)
     uint64_t tasks = out.tasks[MH_EVENT_READ] + out.tasks[MH_EVENT_DECODE];
     assert_true(tasks > 10000);
     assert_true(out.events < tasks / 20);
+}
+
+/* What it waits for is only a copy, so the loop makes some of the copies: its number is that of the
+ * threads. */
+static void a_loop_that_waits_places_samples(void **state)
+{
+    (void)state;
+    const seen out = run("synthetic:count=100000,shape=1000,chunk=100000", 1, NULL);
+    assert_int_equal(out.threads, 2);
 }
 
 static void a_loop_waits_for_the_stage_that_is_slow(void **state)
@@ -141,6 +150,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_add_up_to_what_was_counted),
         cmocka_unit_test(many_short_tasks_are_few_events),
+        cmocka_unit_test(a_loop_that_waits_places_samples),
         cmocka_unit_test(a_loop_waits_for_the_stage_that_is_slow),
         cmocka_unit_test(the_first_wait_is_not_shared_out),
         cmocka_unit_test(nothing_is_kept_for_nobody),
