@@ -85,7 +85,8 @@ static bool takes_value(const char *option)
     return false;
 }
 
-/* Where the first word is that is no option of the doctor's; 0: there is none, or help is asked. */
+/* The index of the first word that is not an option of the doctor; 0: all are, or help is asked
+ * for. */
 static int first_word(int argc, char **argv)
 {
     for (int at = 1; at < argc; at++) {

@@ -199,7 +199,7 @@ static void say_numbers(const mh_inquiry *inquiry, mh_loss loss)
                     MH_NS_TEXT(inquiry->sums.startup - mh_ns(facts->setup_ns)));
         if (facts->remade)
             mh_evidence(out, "%.0f more loaders were made like it: %s until their first batches",
-                        mh_ns(facts->remade), MH_NS_TEXT(mh_ns(facts->remade_start_ns)));
+                        (double)facts->remade, MH_NS_TEXT(mh_ns(facts->remade_start_ns)));
         if (mh_ns(facts->setup_order_ns) > 0.01 * inquiry->measured_ns)
             mh_evidence(
                 out,

@@ -488,7 +488,7 @@ static mh_status fix_startup(mh_inquiry *inquiry, mh_error *err)
                    "make the loader once, before the loop over epochs, with "
                    "persistent_workers=True: it is made anew for each of %.0f epochs, and its "
                    "workers start each time",
-                   mh_ns(facts->remade) + 1);
+                   (double)facts->remade + 1);
         return MH_OK;
     }
     options.free_startup = 1;

@@ -73,7 +73,7 @@ double mh_gain_of_one_loader(const mh_inquiry *inquiry)
     const mh_facts *facts = inquiry->facts;
     double run = inquiry->base_ns + mh_ns(facts->other_ns) + mh_ns(facts->remade_ns);
     double batches = inquiry->sums.batches > 0 ? inquiry->sums.batches : 1;
-    double needed = mh_ns(facts->remade) * inquiry->sums.fetch_ns / batches;
+    double needed = (double)facts->remade * inquiry->sums.fetch_ns / batches;
     double saved = mh_ns(facts->remade_start_ns) - needed;
     return saved > 0 ? mh_gain(run, run - saved) : 1;
 }

@@ -157,8 +157,8 @@ static void deadline_after(struct timespec *out, uint64_t timeout_ns)
     out->tv_nsec = (long)(at % 1000000000u);
 }
 
-/* MH_OK when the batch that is due is ready; MH_ERR_TIMEOUT. Whoever waits for small batches, or
- * without threads, does some of the work. */
+/* MH_OK when the batch that is due is ready; MH_ERR_TIMEOUT. Meanwhile it does what it can: all of
+ * the work without threads, else copies. */
 static mh_status wait_for_due(mh_loader *self, uint64_t timeout_ns, mh_error *err)
 {
     struct timespec deadline;

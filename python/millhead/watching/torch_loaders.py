@@ -181,8 +181,9 @@ _NUMBER_BYTES = 9
 
 
 def bytes_in(batch: Any) -> tuple[int, int]:
-    """The bytes of a batch's tensors and arrays, and of its texts and numbers, which a worker would
-    pickle; -1 where there are none, or too many parts: of objects without tensors, those seen."""
+    """The bytes of a batch's tensors and arrays, and those of its texts and numbers, which a worker
+    would pickle; -1 if it has none. In a batch of too many parts only texts and numbers that come before
+    any tensor count."""
     total, texts, parts = -1, -1, [batch]
     for _ in range(_MOST_PARTS):
         if not parts:

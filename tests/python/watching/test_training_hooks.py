@@ -36,7 +36,7 @@ def _compute(seconds: float) -> None:
 
 
 class Computes(torch.nn.Module):
-    """A module whose forward takes so many seconds of a CPU."""
+    """A module whose forward computes for `seconds`."""
 
     def __init__(self, seconds: float, parameters: bool = True) -> None:
         super().__init__()
